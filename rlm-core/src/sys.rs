@@ -90,7 +90,10 @@ pub unsafe fn keep_variables(is_kept: impl Fn(&[u8]) -> bool) {
     // pointer. Both are this process's to change, and nobody else does meanwhile.
     unsafe {
         let (mut from, mut to) = (environ, environ);
-        while !from.is_null() && !(*from).is_null() {
+        if environ.is_null() {
+            return;
+        }
+        while !(*from).is_null() {
             let variable = CStr::from_ptr(*from).to_bytes();
             let length = variable.len();
             if is_kept(variable.split(|byte| *byte == b'=').next().unwrap_or_default()) {
@@ -101,9 +104,7 @@ pub unsafe fn keep_variables(is_kept: impl Fn(&[u8]) -> bool) {
             }
             from = from.add(1);
         }
-        if !to.is_null() {
-            *to = std::ptr::null_mut();
-        }
+        *to = std::ptr::null_mut();
     }
 }
 

@@ -134,7 +134,7 @@ impl Setup {
         let mut wanted = levels.flat_map(|level| level.root_tools.iter().flatten().map(String::as_str));
         match wanted.find(|name| !tools.contains(name) && !BUILT_IN_TOOLS.contains(name)) {
             Some(name) => Err(Usage::new(format!(
-                "child_tools: there is no tool {name}: `tools` and `mcp` have {}",
+                "child_tools: there is no tool {name}; the tools of `tools` and `mcp` are: {}",
                 listed(&tools, tools.len())
             ))),
             None => Ok(()),

@@ -326,6 +326,7 @@ function partnerIn(nodes) {
         return keyOf(nodes[at]) === undefined ? nodes[at] : undefined;
     };
 }
+const isMadeHere = (node) => node instanceof Element && node.matches(".children, .money > table");
 function become(live, was, now) {
     if (was.isEqualNode(now))
         return live;
@@ -344,12 +345,11 @@ function become(live, was, now) {
     if (live.matches("pre"))
         live.replaceChildren(...now.childNodes);
     else {
-        const isMadeHere = (node) => node instanceof Element && node.matches(".children, .money > table");
         const lives = [...live.childNodes].filter((node) => !isMadeHere(node));
         const [same, before] = [partnerIn(lives), partnerIn([...was.childNodes])];
         const parts = [...now.childNodes].map((node, at) => {
-            const [live, was] = [same(node, at), before(node, at)];
-            return live && was ? become(live, was, node) : node;
+            const [there, old] = [same(node, at), before(node, at)];
+            return there && old ? become(there, old, node) : node;
         });
         arrange(live, [...parts, ...[...live.childNodes].filter(isMadeHere)]);
     }
@@ -468,15 +468,21 @@ function drawBelow(row, article, lists = all("details.children", article)) {
     }
     linkChildren(row, article, lists);
 }
-let drawing = 0;
+let [begun, shown] = [0, 0];
+function isNews(number) {
+    if (number < shown)
+        return false;
+    shown = number;
+    return true;
+}
 async function drawRollout(at) {
     const row = rows.get(at);
     if (!row)
         return missing(at);
-    const turn = ++drawing;
+    const number = ++begun;
     const article = await articleOf(at);
     const now = place();
-    if (turn !== drawing || now.kind !== "rollout" || now.at !== at)
+    if (now.kind !== "rollout" || now.at !== at || !isNews(number))
         return;
     const before = main.querySelector(`article[data-at="${at}"]`);
     const whole = before ?? article;
@@ -506,10 +512,10 @@ async function drawComparison(ats) {
     const [left, right] = ats.map((at) => rows.get(at));
     if (!left || !right)
         return missing(ats[left ? 1 : 0]);
-    const turn = ++drawing;
+    const number = ++begun;
     const articles = await Promise.all(ats.map(articleOf));
     const now = place();
-    if (turn !== drawing || now.kind !== "comparison" || now.ats.join() !== ats.join())
+    if (now.kind !== "comparison" || now.ats.join() !== ats.join() || !isNews(number))
         return;
     const part = (at, name) => articles[at].querySelector(`[data-part="${name}"]`);
     const heads = [left, right].map((row, at) => marked(make("div", {}, make("h2", {}, make("a", { href: `#r${row.at}` }, row.id)), make("p", { class: "facts" }, factsOf(row)), part(at, "end"))));

@@ -393,6 +393,8 @@ function partnerIn(nodes: Node[]): (node: Node, at: number) => Node | undefined 
   };
 }
 
+const isMadeHere = (node: Node): boolean => node instanceof Element && node.matches(".children, .money > table");
+
 /** Changes a node where `now` differs from `was`, which it was made of. The rest stays, with its focus and scroll, and so does what is made here. */
 function become(live: Node, was: Node, now: Node): Node {
   if (was.isEqualNode(now)) return live;
@@ -406,12 +408,11 @@ function become(live: Node, was: Node, now: Node): Node {
   // Its colours are not in the HTML as it came.
   if (live.matches("pre")) live.replaceChildren(...now.childNodes);
   else {
-    const isMadeHere = (node: Node): boolean => node instanceof Element && node.matches(".children, .money > table");
     const lives = [...live.childNodes].filter((node) => !isMadeHere(node));
     const [same, before] = [partnerIn(lives), partnerIn([...was.childNodes])];
     const parts = [...now.childNodes].map((node, at) => {
-      const [live, was] = [same(node, at), before(node, at)];
-      return live && was ? become(live, was, node) : node;
+      const [there, old] = [same(node, at), before(node, at)];
+      return there && old ? become(there, old, node) : node;
     });
     arrange(live, [...parts, ...[...live.childNodes].filter(isMadeHere)]);
   }
@@ -544,17 +545,24 @@ function drawBelow(row: Row, article: HTMLElement, lists = all<HTMLElement>("det
   linkChildren(row, article, lists);
 }
 
-/** Counts what is drawn: of two answers on their way, an older one may come last. */
-let drawing = 0;
+/** The numbers of the last drawing that was begun, and of the last one that is shown. */
+let [begun, shown] = [0, 0];
+
+/** Whether an answer is to be drawn. Of those on their way, an older one may come after a newer one. */
+function isNews(number: number): boolean {
+  if (number < shown) return false;
+  shown = number;
+  return true;
+}
 
 async function drawRollout(at: number): Promise<void> {
   const row = rows.get(at);
   if (!row) return missing(at);
-  const turn = ++drawing;
+  const number = ++begun;
   const article = await articleOf(at);
   // Another place may have been asked for in the meantime.
   const now = place();
-  if (turn !== drawing || now.kind !== "rollout" || now.at !== at) return;
+  if (now.kind !== "rollout" || now.at !== at || !isNews(number)) return;
   const before = main.querySelector<HTMLElement>(`article[data-at="${at}"]`);
   const whole = before ?? article;
   const lists = all<HTMLElement>("details.children", whole);
@@ -585,10 +593,10 @@ function missing(at: number): void {
 async function drawComparison(ats: [number, number]): Promise<void> {
   const [left, right] = ats.map((at) => rows.get(at));
   if (!left || !right) return missing(ats[left ? 1 : 0]);
-  const turn = ++drawing;
+  const number = ++begun;
   const articles = await Promise.all(ats.map(articleOf));
   const now = place();
-  if (turn !== drawing || now.kind !== "comparison" || now.ats.join() !== ats.join()) return;
+  if (now.kind !== "comparison" || now.ats.join() !== ats.join() || !isNews(number)) return;
   const part = (at: number, name: string): Element => articles[at]!.querySelector(`[data-part="${name}"]`)!;
   const heads = [left, right].map((row, at) => marked(make("div", {},
     make("h2", {}, make("a", { href: `#r${row.at}` }, row.id)), make("p", { class: "facts" }, factsOf(row)), part(at, "end"))));

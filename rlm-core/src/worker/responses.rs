@@ -138,8 +138,8 @@ impl ResponseFifos {
     /// # Errors
     /// None that a FIFO gives.
     pub(super) fn fate(&self, target: &Target) -> Result<Fate, Errno> {
-        // What has readers may be a copy in a process that the host has forked, while the host itself waits at the path. The
-        // order matters: a host may read and close between these lines.
+        // A reader may be a copy in a process that the host has forked, while the host itself waits at the path. The readers come
+        // first, then what was read: a host may read and close in between.
         let is_left = !has_reader(&target.fifo) || self.has_new_reader();
         Ok(if !target.is_unread()? {
             Fate::Begun

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rlm_rootd::{Paid, Tool};
+use rlm_rootd::{OnTheWay, Paid, Tool};
 
 use super::past::{PastChild, PastSession};
 use crate::rollout::RolloutResult;
@@ -46,33 +46,33 @@ impl PastChildren {
     async fn answers(&self, questions: Vec<Result<Question, String>>) -> Answers {
         let (mut results, mut before, mut way) = (Vec::new(), 0, self.paid.on_the_way());
         for question in questions {
-            let asked = question.and_then(|question| {
-                let files =
-                    question.files(std::slice::from_ref(&self.root)).collect::<Result<Vec<_>, _>>()?;
-                Ok((question, files))
-            });
-            let key = match &asked {
-                Ok((question, files)) => question.key(files).await,
-                Err(_) => String::new(),
-            };
-            if asked.is_ok()
-                && let Some(result) = way.take(&key).await
-            {
-                before += 1;
-                results.push(Ok(result));
-                continue;
-            }
-            let result = asked.and_then(|(question, files)| self.take(&question, &files));
-            if let Ok(result) = &result {
-                if result.stop_reason == StopReason::Cancelled {
-                    // Its call was given up then, as this one will be.
-                    std::future::pending::<()>().await;
-                }
-                way.add(&key, result.clone());
-            }
-            results.push(result);
+            let answered = self.one(question, &mut way).await;
+            results.push(answered.map(|(result, is_from_before)| {
+                before += usize::from(is_from_before);
+                result
+            }));
         }
         Answers { results, before, receipt: way.into_receipt() }
+    }
+
+    /// Answers one question. True: by what did not reach the code before.
+    async fn one(
+        &self,
+        question: Result<Question, String>,
+        way: &mut OnTheWay<RolloutResult>,
+    ) -> Result<(RolloutResult, bool), String> {
+        let question = question?;
+        let (files, key) = question.files_and_key(std::slice::from_ref(&self.root)).await?;
+        if let Some(result) = way.take(&key).await {
+            return Ok((result, true));
+        }
+        let result = self.take(&question, &files)?;
+        if result.stop_reason == StopReason::Cancelled {
+            // Its call was given up then, as this one will be.
+            std::future::pending::<()>().await;
+        }
+        way.add(&key, result.clone());
+        Ok((result, false))
     }
 
     /// The size of what a child gets; None: it has more than files and a text.

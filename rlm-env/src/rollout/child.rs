@@ -106,17 +106,11 @@ impl Children {
         mut way: OnTheWay<RolloutResult>,
     ) -> Result<Answered, String> {
         let question = question?;
-        let (_, key) = self.files_and_key(&question).await?;
+        let (_, key) = question.files_and_key(&self.directories).await?;
         match way.take(&key).await {
             Some(result) => Ok(Answered { result, way, is_from_before: true }),
             None => self.child(question, way).await,
         }
-    }
-
-    async fn files_and_key(&self, question: &Question) -> Result<(Vec<PathWithin>, String), String> {
-        let files = question.files(&self.directories).collect::<Result<Vec<_>, _>>()?;
-        let key = question.key(&files).await;
-        Ok((files, key))
     }
 
     /// Runs one child.
@@ -128,7 +122,7 @@ impl Children {
         let place = Place::take(&self.node.places).await;
         self.check_time()?;
         // While it waited for its place, code may have written its files anew.
-        let (files, key) = self.files_and_key(&question).await?;
+        let (files, key) = question.files_and_key(&self.directories).await?;
         let context = context_of(&question, files);
         // A call that was given up just before may have come to its end meanwhile.
         if let Some(result) = way.take(&key).await {

@@ -48,23 +48,10 @@ impl Clock {
         self.end().is_some_and(|end| end <= Instant::now())
     }
 
-    /// Completes when the current phase of this clock is over; never without a limit.
-    pub(super) async fn end_of(clock: Option<Self>) {
-        match clock.and_then(|clock| clock.end()) {
-            Some(end) => tokio::time::sleep_until(end.into()).await,
-            None => std::future::pending().await,
-        }
-    }
-
     /// Completes [`OVERDUE`] after the end of the current phase; never if there is no limit.
     pub(super) fn overdue(&self) -> impl Future<Output = ()> + use<> {
         let limit = self.end().and_then(|end| end.checked_add(OVERDUE));
-        async move {
-            match limit {
-                Some(limit) => tokio::time::sleep_until(limit.into()).await,
-                None => std::future::pending().await,
-            }
-        }
+        reach(limit)
     }
 
     /// The time limit of a call: its own, or the rest of the current phase.
@@ -76,6 +63,14 @@ impl Clock {
     pub(super) fn model_deadline(&self) -> Instant {
         let longest = Instant::now() + MODEL_TIME_LIMIT;
         self.end().map_or(longest, |end| end.min(longest))
+    }
+}
+
+/// Completes at this moment; never if there is none.
+pub(super) async fn reach(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -78,17 +78,20 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Its files in the session's directory, which is the first one. Those elsewhere may be in another one of these. An error
-    /// says that one is not there, or lies outside, links followed.
-    pub(crate) fn files(&self, directories: &[PathBuf]) -> impl Iterator<Item = Result<PathWithin, String>> {
-        self.files.iter().map(move |file| found(file, directories))
-    }
-
-    /// What it is known by when it is asked again: with the same files, which may have been written anew. Its form is not a part of it.
-    pub(crate) async fn key(&self, files: &[PathWithin]) -> String {
-        let files = files.to_vec();
-        let state = spawn_blocking(move || State::of(&files)).await.ok();
-        format!("{:?} {state:?}", Self { json: None, ..self.clone() })
+    /// Its files in the session's directory, which is the first one, and what identifies it when it is asked again about the same
+    /// content. Files elsewhere may be in another one of these directories. Whether the answer is to be JSON does not count.
+    ///
+    /// # Errors
+    /// A file is not there, or lies outside, links followed.
+    pub(crate) async fn files_and_key(
+        &self,
+        directories: &[PathBuf],
+    ) -> Result<(Vec<PathWithin>, String), String> {
+        let found = self.files.iter().map(|file| found(file, directories));
+        let files = found.collect::<Result<Vec<_>, _>>()?;
+        let compared = files.clone();
+        let state = spawn_blocking(move || State::of(&compared)).await.ok();
+        Ok((files, format!("{:?} {state:?}", Self { json: None, ..self.clone() })))
     }
 
     /// A digest of it, the same for the same question in another directory. Its form is not a part of it.

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer_schema::AnswerSchema;
 use super::calls::CallableTools;
 use super::child::{Children, Runner};
-use super::clock::Clock;
+use super::clock::{Clock, reach};
 use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
 use super::driver::{End, Progress, RolloutDriver, remove_directory};
@@ -76,7 +76,7 @@ impl<'a> Setup<'a, '_> {
         let mut making = pin!(self.make_directory(&stopping));
         let made = tokio::select! {
             made = &mut making => made,
-            () = Clock::end_of(clock) => {
+            () = reach(clock.and_then(|clock| clock.end())) => {
                 stopping.cancel();
                 making.await
             }

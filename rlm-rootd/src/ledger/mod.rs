@@ -121,6 +121,12 @@ impl Ledger {
         self.all().filter_map(|ledger| ledger.shared.as_ref()).find(|shared| shared.whose() == Whose::All)
     }
 
+    /// This ledger and those around it in the tree.
+    fn tree(&self) -> impl Iterator<Item = &Self> {
+        let batch = self.batch().map(Arc::as_ptr);
+        self.all().take_while(move |ledger| Some(std::ptr::from_ref(*ledger)) != batch)
+    }
+
     /// True if requests need a bound on their completion to stay within the budgets.
     #[must_use]
     pub fn bounds_completions(&self) -> bool {
@@ -175,9 +181,11 @@ impl Ledger {
     /// Reserves this much for one later request, replacing the previous amount. None releases it.
     pub fn set_reserve(&self, estimate: Option<&Estimate>) {
         let new = estimate.map(|estimate| self.sum(estimate)).unwrap_or_default();
-        let old = std::mem::replace(&mut self.state().own_reserve, new);
-        self.state().spends_reserve = false;
-        self.change(|state| state.reserve = state.reserve.minus(&old).plus(&new));
+        let mut state = self.state();
+        state.spends_reserve = false;
+        let old = std::mem::replace(&mut state.own_reserve, new);
+        drop(state);
+        Self::change(self.all(), |state| state.reserve = state.reserve.minus(&old).plus(&new));
     }
 
     /// Has the next request be the one that the reserve is for. Nobody else can take it meanwhile.
@@ -217,22 +225,13 @@ impl Ledger {
             cost: ledger.cost_limit.unwrap_or_default(),
             unpriced: 0,
         };
-        self.change_tree(|state| state.reserve = state.reserve.plus(&held));
+        Self::change(self.tree(), |state| state.reserve = state.reserve.plus(&held));
         Share { ledger: Arc::new(ledger), lender: self.clone(), held }
     }
 
-    /// Changes this ledger and those around it.
-    fn change(&self, change: impl Fn(&mut State)) {
-        for ledger in self.all() {
-            change(&mut ledger.state());
-            ledger.freed.notify_waiters();
-        }
-    }
-
-    /// Changes this ledger and those around it in the tree.
-    fn change_tree(&self, change: impl Fn(&mut State)) {
-        let batch = self.batch().map(Arc::as_ptr);
-        for ledger in self.all().take_while(|ledger| Some(std::ptr::from_ref(*ledger)) != batch) {
+    /// Changes ledgers, from the own one outwards.
+    fn change<'a>(ledgers: impl Iterator<Item = &'a Self>, change: impl Fn(&mut State)) {
+        for ledger in ledgers {
             change(&mut ledger.state());
             ledger.freed.notify_waiters();
         }
@@ -550,7 +549,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         let State { used, reserved, is_estimated, .. } = *self.ledger.state();
-        self.lender.change_tree(|state| {
+        Ledger::change(self.lender.tree(), |state| {
             state.reserve = state.reserve.minus(&self.held);
             // A request that still runs may cost all that it has reserved.
             state.used = state.used.plus(&used).plus(&reserved);

@@ -55,7 +55,7 @@ class Packer:
 
 
 def check_path(path: str) -> None:
-    """Raises OSError if there is no file and no directory."""
+    """Raises OSError unless this is a file or a directory."""
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(f"{path} is neither a file nor a directory")

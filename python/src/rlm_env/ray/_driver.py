@@ -446,7 +446,7 @@ class Driver:
         given, place.given = list(place.given.values()), {}
         sent = [attempt for attempt in given if attempt.is_sent]
         spent = await self._hub.lose.remote(place.key, [attempt.id for attempt in sent])
-        # What has spent something has begun: results may have been lost on their way here.
+        # An attempt that has spent something has begun. Its result may have been lost on the way here.
         begun = {
             attempt.id: (attempt, lost)
             for at, (attempt, lost) in enumerate(zip(sent, spent, strict=True))

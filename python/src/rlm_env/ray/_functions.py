@@ -75,7 +75,7 @@ def attached(tools: Iterable[Tool[..., Any]], hub: HubClient) -> list[Tool[..., 
             if is_result:
                 return value
             kind, message = value
-            # Whoever calls this sees by a TypeError that the arguments may not fit.
+            # To the caller, a TypeError means that the arguments may not fit.
             raise type(kind, (TypeError if kind == "TypeError" else Exception,), {})(message)
 
         return call

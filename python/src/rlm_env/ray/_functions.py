@@ -19,7 +19,7 @@ from .._server import Raised, Threads, message_of
 from .._tools import Tool, tools_of
 from ._hub import HubClient
 
-_RETRY_PAUSE = 0.1
+RETRY_PAUSE = 0.1
 """Seconds before the hub is asked again that could not be reached."""
 
 LIMIT = 300.0
@@ -108,7 +108,7 @@ class Functions:
             try:
                 calls = await self._hub.calls.remote()
             except ActorUnavailableError:
-                await asyncio.sleep(_RETRY_PAUSE)
+                await asyncio.sleep(RETRY_PAUSE)
                 continue
             for key, call in calls:
                 if call is not None:

@@ -21,7 +21,7 @@ from .._models import ChatModel
 from .._rollouts import Process, running
 from .._tools import Tool
 from ._context import Packed, Unpacker
-from ._functions import attached
+from ._functions import RETRY_PAUSE, attached
 from ._hub import HubClient, News
 from ._versions import Versions, versions
 
@@ -241,9 +241,14 @@ class _Node:
             self._news.settled.append(request["settle"])
             return 200, {}
         reserve = {**request["reserve"], "rollout": self._attempt_of(request["reserve"]["rollout"])}
-        with self._news_to_tell() as news:
-            room = await self._hub.reserve(reserve, news)
-        return (402, {"error": room}) if isinstance(room, str) else (200, {"completion_tokens": room})
+        while True:
+            try:
+                with self._news_to_tell() as news:
+                    room = await self._hub.reserve(reserve, news)
+            except ActorUnavailableError:  # It may have reserved this, and does so once for an id.
+                await asyncio.sleep(RETRY_PAUSE)
+                continue
+            return (402, {"error": room}) if isinstance(room, str) else (200, {"completion_tokens": room})
 
     async def _tell(self) -> None:
         """Tells the hub what was spent: not before it has heard the last of it, so that it is never overrun."""

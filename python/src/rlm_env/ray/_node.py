@@ -8,10 +8,10 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayError
@@ -33,6 +33,7 @@ _GATHER_LIMIT = 0.25
 most (`concurrency`) are enough, and so are those of all that run."""
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "cost_usd")
+_T = TypeVar("_T")
 _HEAD = re.compile(rb'\{"rollout":"(?P<rollout>[^"]*)","time":[^,]*,"event":"(?P<event>[^"]*)"')
 """How a line begins."""
 
@@ -241,37 +242,34 @@ class _Node:
             self._news.settled.append(request["settle"])
             return 200, {}
         reserve = {**request["reserve"], "rollout": self._attempt_of(request["reserve"]["rollout"])}
-        while True:
-            try:
-                with self._news_to_tell() as news:
-                    room = await self._hub.reserve(reserve, news)
-            except ActorUnavailableError:  # It may have reserved this, and does so once for an id.
-                await asyncio.sleep(RETRY_PAUSE)
-                continue
-            return (402, {"error": room}) if isinstance(room, str) else (200, {"completion_tokens": room})
+        room = await self._with_news(lambda news: self._hub.reserve(reserve, news))
+        return (402, {"error": room}) if isinstance(room, str) else (200, {"completion_tokens": room})
 
     async def _tell(self) -> None:
         """Tells the hub what was spent: not before it has heard the last of it, so that it is never overrun."""
         while True:
             await asyncio.sleep(_TELL_INTERVAL)
-            with suppress(ActorUnavailableError):  # The next time, perhaps.
-                await self._tell_news()
+            await self._tell_news()
 
     async def _tell_news(self) -> None:
         if self._news.settled or self._news.spent:
-            with self._news_to_tell() as news:
-                await self._hub.tell(news)
+            await self._with_news(self._hub.tell)
 
-    @contextmanager
-    def _news_to_tell(self) -> Iterator[News]:
-        """Takes the news. If the hub may not have got them, it is told the ends of reservations again, and counts each
-        once."""
-        news, self._news = self._news, News()
-        try:
-            yield news
-        except RayError:
-            self._news.settled[:0] = news.settled
-            raise
+    async def _with_news(self, ask: Callable[[News], Coroutine[Any, Any, _T]]) -> _T:
+        """Asks the hub something, and tells it the news with that.
+
+        If it may not have got them, it is told the ends of reservations again, and counts each once. One that is out of
+        reach for a moment is asked again.
+        """
+        while True:
+            news, self._news = self._news, News()
+            try:
+                return await ask(news)
+            except RayError as error:
+                self._news.settled[:0] = news.settled
+                if not isinstance(error, ActorUnavailableError):
+                    raise
+            await asyncio.sleep(RETRY_PAUSE)
 
 
 Node: Any = ray.remote(max_restarts=0, max_task_retries=0)(_Node)

@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,14 @@ LINES = EXAMPLE.splitlines(keepends=True)
 def grow(path: Path, text: str) -> None:
     with path.open("a") as file:
         file.write(text)
+
+
+def until(page: Page, holds: Callable[[], bool]) -> None:
+    """Waits for something. The page's own functions for that need what it forbids."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        page.evaluate("new Promise((then) => setTimeout(then, 10))")  # requests are handed over meanwhile
+        assert time.monotonic() < end
 
 
 def test_what_comes_is_shown_and_what_is_open_stays_so(page: Page, server: Server, tmp_path: Path) -> None:
@@ -197,17 +205,97 @@ def test_an_answer_that_comes_too_late_is_not_shown(page: Page, server: Server, 
     late: list[Route] = []
     page.route("**/body*", lambda route: late.append(route) if not late else route.continue_())
     grow(file, LINES[12])
-    end = time.monotonic() + PATIENCE
-    while not late:
-        page.evaluate("0")  # the request is handed over meanwhile
-        assert time.monotonic() < end
+    until(page, lambda: bool(late))
     answer = late[0].fetch()
     grow(file, "".join(LINES[13:]))
+    until(page, lambda: page.evaluate("rows.get(0).has_ended"))
+    late[0].fulfill(response=answer)
     expect(page.locator("article")).to_contain_text("the answer is final")
-    with page.expect_response("**/body*"):
-        late[0].fulfill(response=answer)
-    page.evaluate("new Promise((then) => setTimeout(then))")
-    assert "the answer is final" in (page.locator("article").text_content() or "")
+
+
+HOLD = """() => {
+    const plain = fetch;
+    window.finish = undefined;
+    window.fetch = (path, options) => {
+        if (!String(path).includes("/body?at=1")) return plain(path, options);
+        window.fetch = plain;
+        const answer = plain(path);
+        return new Promise((then, fail) => {
+            window.finish = (error) => answer.then(error ? () => fail(new Error(error)) : then);
+        });
+    };
+}"""
+"""The next answer with the second rollout comes when `finish` is called."""
+
+
+def test_what_comes_for_a_place_that_was_left_changes_nothing(page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    grow(file, "".join(LINES) + "".join(LINES).replace("letters-1", "letters-2"))
+    page.goto(server.start("view", "run.jsonl"))
+    rows = page.locator(".overview tbody tr")
+    expect(rows).to_have_count(2)
+
+    def finish(error: str = "") -> None:
+        page.evaluate("async (error) => { await finish(error); await new Promise((then) => setTimeout(then)); }", error)
+
+    def ask(hash: str) -> None:
+        page.evaluate(HOLD)
+        page.evaluate("(hash) => { location.hash = hash; }", hash)
+        until(page, lambda: page.evaluate("window.finish !== undefined"))
+
+    for error in ("lost", ""):
+        ask("#r1")
+        page.go_back()
+        expect(rows).to_have_count(2)
+        finish(error)
+        assert rows.count() == 2
+        assert page.locator("#trouble").is_hidden()
+    # Nor is a turn shown that the reader has left.
+    ask("#r1t2")
+    page.evaluate("location.hash = '#r1t1'")
+    first = page.locator("#r1t1 > summary")
+    expect(first).to_be_focused()
+    finish()
+    expect(first).to_be_focused()
+    # A link to where the reader is opens it again.
+    first.click()
+    page.locator(".times a[href='#r1t1']").first.click()
+    expect(page.locator("#r1t1[open]")).to_be_visible()
+    # Nor a rollout of a file that is another one now.
+    page.evaluate("location.hash = '#'")
+    expect(rows).to_have_count(2)
+    ask("#r1")
+    (tmp_path / "other.jsonl").write_text("".join(LINES).replace("letters-1", "other"))
+    (tmp_path / "other.jsonl").rename(file)
+    missing = "no rollout 1 on this page"
+    expect(page.locator("main")).to_contain_text(missing)
+    finish()
+    assert missing in (page.locator("main").text_content() or "")
+
+
+def test_what_is_searched_for_is_found_while_the_file_grows(page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    grow(file, "".join(LINES))
+    page.goto(server.start("view", "run.jsonl"))
+    expect(page.locator("article")).to_be_visible()
+    # Each answer takes longer than the pause between two searches.
+    page.evaluate("""() => {
+        const plain = fetch;
+        window.fetch = async (path, options) => {
+            if (String(path).includes("/search")) await new Promise((then) => setTimeout(then, 1500));
+            options?.signal?.throwIfAborted();
+            return plain(path, options);
+        };
+    }""")
+    page.locator("#search").fill("heating")
+    name = 2
+    end = time.monotonic() + PATIENCE
+    while page.locator("#shown").text_content() == "":
+        grow(file, "".join(LINES).replace("letters-1", f"letters-{name}"))
+        name += 1
+        page.evaluate("new Promise((then) => setTimeout(then, 200))")
+        assert time.monotonic() < end
+    expect(page.locator("#shown")).to_have_text(re.compile(f"of {name - 1}|^{name - 1} "))
 
 
 def test_what_has_not_changed_stays(page: Page, server: Server, tmp_path: Path) -> None:
@@ -280,6 +368,9 @@ def test_a_file_with_something_wrong_is_shown_as_far_as_it_goes(page: Page, serv
     file.write_text("".join(named(name) for name in ("aaa", "bbb", "ccc", "ddd")))
     expect(page.locator(".overview tbody tr")).to_have_count(4)
     expect(page.locator(".overview tbody tr").first).to_contain_text("aaa")
+    # Anew, of the same size, and the same at both ends.
+    file.write_text("".join(named(name) for name in ("aaa", "eee", "ccc", "ddd")))
+    expect(page.locator(".overview tbody tr").nth(1)).to_contain_text("eee")
     # What comes before a line that is none is shown, opened and searched all the same.
     grow(file, named("good") + '{"broken\n' + named("never"))
     expect(page.locator("#trouble")).to_contain_text("line")
@@ -413,7 +504,8 @@ def test_without_the_token_and_from_elsewhere_nothing_is_served(
     cookie = "; ".join(f"{one['name']}={one['value']}" for one in page.context.cookies())
     assert status(f"{base}/body?at=0", Cookie=cookie) == 200
     # Names that lead here from elsewhere, and requests that a page of another origin makes, with the cookie.
-    assert status(f"{base}/body?at=0", Cookie=cookie, Host="evil.example") == 403
+    for host in ("evil.example", "127.0.0.1:80.evil.example", "evil.example:80"):
+        assert status(f"{base}/body?at=0", Cookie=cookie, Host=host) == 403, host
     assert status(f"{base}/body?at=0", Cookie=cookie, Origin="http://127.0.0.1:1") == 403
     image = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
     assert status(f"{base}/body?at=0", Cookie=cookie, **image) == 403

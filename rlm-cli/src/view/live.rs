@@ -21,8 +21,8 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Most bytes that are read at once.
 const CHUNK_BYTES: u64 = 4 << 20;
 
-/// Bytes by whose change a file is known for another one.
-const MARK_BYTES: usize = 64;
+/// Bytes at both ends of what was read, by whose change a file is known for another one.
+const MARK_BYTES: usize = 4096;
 
 /// A file that is being written.
 #[derive(Debug)]
@@ -31,10 +31,13 @@ pub(super) struct Growing {
     file: File,
     /// The end of what was read: a line that is not finished.
     rest: Vec<u8>,
-    /// The last bytes that were read.
-    mark: Vec<u8>,
+    /// The first bytes, and the last ones that were read.
+    marks: [Vec<u8>; 2],
     bytes: u64,
     lines: u64,
+    /// When the file was changed, seen with nothing more to read; and whether that was another time at the last look.
+    settled: Option<SystemTime>,
+    is_suspect: bool,
     /// Why nothing more is read of it: a line is none.
     malformed: Option<String>,
 }
@@ -48,8 +51,17 @@ impl Growing {
         if !file.metadata().with_context(about)?.is_file() {
             anyhow::bail!("{}: expected a file, which can be read from its beginning", path.display());
         }
-        let (rest, mark) = (Vec::new(), Vec::new());
-        Ok(Self { path: path.to_owned(), file, rest, mark, bytes: 0, lines: 0, malformed: None })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            rest: Vec::new(),
+            marks: Default::default(),
+            bytes: 0,
+            lines: 0,
+            settled: None,
+            is_suspect: false,
+            malformed: None,
+        })
     }
 
     /// The entries that have come since; None if there is nothing new.
@@ -63,8 +75,11 @@ impl Growing {
             return Ok(None);
         }
         self.bytes += count as u64;
-        self.mark.extend_from_slice(&self.rest[before..][count.saturating_sub(MARK_BYTES)..]);
-        self.mark.drain(..self.mark.len().saturating_sub(MARK_BYTES));
+        (self.settled, self.is_suspect) = (None, false);
+        let (new, [first, last]) = (&self.rest[before..], &mut self.marks);
+        first.extend_from_slice(&new[..count.min(MARK_BYTES - first.len())]);
+        last.extend_from_slice(&new[count.saturating_sub(MARK_BYTES)..]);
+        last.drain(..last.len().saturating_sub(MARK_BYTES));
         let end = self.rest[before..].iter().rposition(|byte| *byte == b'\n').map(|end| before + end + 1);
         let rest = self.rest.split_off(end.unwrap_or_default());
         let mut whole = std::mem::replace(&mut self.rest, rest);
@@ -100,13 +115,26 @@ impl Growing {
     }
 
     /// Reports whether another file took its place, or it was written anew.
-    pub(super) fn is_void(&self) -> anyhow::Result<bool> {
+    pub(super) fn is_void(&mut self) -> anyhow::Result<bool> {
         let here = self.file.metadata()?;
         let there = self.path.metadata().with_context(|| self.path.display().to_string())?;
-        let mut mark = vec![0; self.mark.len()];
-        let is_cut = here.len() < self.bytes
-            || self.file.read_exact_at(&mut mark, self.bytes - self.mark.len() as u64).is_err();
-        Ok(is_cut || mark != self.mark || (here.dev(), here.ino()) != (there.dev(), there.ino()))
+        let [first, last] = &self.marks;
+        let has = |mark: &[u8], at| {
+            let mut found = vec![0; mark.len()];
+            self.file.read_exact_at(&mut found, at).is_ok() && found == mark
+        };
+        Ok((here.dev(), here.ino()) != (there.dev(), there.ino())
+            || here.len() < self.bytes
+            || !has(first, 0)
+            || !has(last, self.bytes - last.len() as u64)
+            || here.len() == self.bytes && self.was_changed(here.modified()?))
+    }
+
+    /// Reports whether what was read has been changed. A writer that goes on changes the time a moment before the size: so two
+    /// looks are to see that.
+    fn was_changed(&mut self, modified: SystemTime) -> bool {
+        let is_other = *self.settled.get_or_insert(modified) != modified;
+        std::mem::replace(&mut self.is_suspect, is_other) && is_other
     }
 }
 

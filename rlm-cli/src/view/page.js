@@ -288,14 +288,14 @@ async function asked(path, signal) {
         throw new Error(`${response.status}: ${await response.text()}`);
     return response;
 }
-async function htmlOf(at) {
+async function htmlOf(at, signal) {
     if (isLive)
-        return (await asked(`${location.pathname}/body?at=${at}`)).text();
+        return (await asked(`${location.pathname}/body?at=${at}`, signal)).text();
     return one(`#body${at}`).textContent;
 }
-async function articleOf(at) {
+async function articleOf(at, signal) {
     const template = document.createElement("template");
-    template.innerHTML = await htmlOf(at);
+    template.innerHTML = await htmlOf(at, signal);
     return marked(template.content.querySelector("article"));
 }
 const came = new WeakMap();
@@ -459,6 +459,13 @@ function navigationOf(row) {
     const [nav, there] = [navigation(row), main.querySelector("nav")];
     return there && (there.outerHTML === nav.outerHTML || there.querySelector("select:focus")) ? there : nav;
 }
+function arrangeRollout(row, article) {
+    const href = main.querySelector("nav > a:focus")?.getAttribute("href");
+    const nav = navigationOf(row);
+    arrange(main, [nav, article]);
+    if (href)
+        nav.querySelector(`a[href="${href}"]`)?.focus({ preventScroll: true });
+}
 function drawBelow(row, article, lists = all("details.children", article)) {
     const money = article.querySelector(".money");
     const [made, table] = [moneyOf(row), money.querySelector("table")];
@@ -468,23 +475,62 @@ function drawBelow(row, article, lists = all("details.children", article)) {
     }
     linkChildren(row, article, lists);
 }
-let [begun, shown] = [0, 0];
-function isNews(number) {
-    if (number < shown)
-        return false;
-    shown = number;
-    return true;
+let leaving = new AbortController();
+function leave() {
+    leaving.abort();
+    leaving = new AbortController();
 }
-async function drawRollout(at) {
-    const row = rows.get(at);
-    if (!row)
-        return missing(at);
-    const number = ++begun;
-    const article = await articleOf(at);
-    const now = place();
-    if (now.kind !== "rollout" || now.at !== at || !isNews(number))
-        return;
-    const before = main.querySelector(`article[data-at="${at}"]`);
+function again(work) {
+    let [isRunning, isOld] = [false, false];
+    return async () => {
+        isOld = true;
+        if (isRunning)
+            return;
+        isRunning = true;
+        try {
+            while (isOld) {
+                isOld = false;
+                await work();
+            }
+        }
+        finally {
+            isRunning = false;
+        }
+    };
+}
+const atsOf = (now) => (now.kind === "rollout" ? [now.at] : now.ats);
+const shownOf = (now) => main.querySelector(now.kind === "rollout" ? `article[data-at="${now.at}"]` : `.comparison[data-of="${now.ats}"]`);
+async function draw(now, { signal }) {
+    const absent = atsOf(now).find((at) => !rows.has(at));
+    if (absent !== undefined)
+        return missing(absent);
+    try {
+        const articles = await Promise.all(atsOf(now).map((at) => articleOf(at, signal)));
+        if (signal.aborted)
+            return;
+        if (now.kind === "rollout")
+            drawRollout(now, articles[0]);
+        else
+            drawComparison(now, articles);
+    }
+    catch (error) {
+        if (signal.aborted)
+            return;
+        if (!shownOf(now))
+            main.replaceChildren();
+        trouble(error);
+    }
+}
+let redraw = async () => { };
+function show(now) {
+    leave();
+    const shown = leaving;
+    redraw = again(() => draw(now, shown));
+    redraw();
+}
+function drawRollout(now, article) {
+    const row = rows.get(now.at);
+    const before = shownOf(now);
     const whole = before ?? article;
     const lists = all("details.children", whole);
     const had = document.activeElement;
@@ -492,14 +538,16 @@ async function drawRollout(at) {
         update(before, article);
     drawBelow(row, whole, lists);
     colourAll(whole);
-    arrange(main, [navigationOf(row), whole]);
+    arrangeRollout(row, whole);
     document.title = `${row.id} · ${TITLE}`;
     if (!before)
         return begin();
-    if (had instanceof HTMLElement && had !== document.activeElement)
+    if (had instanceof HTMLElement && had.isConnected && had !== document.activeElement)
         had.focus({ preventScroll: true });
 }
 function begin() {
+    if (showTurn())
+        return;
     scrollTo(0, 0);
     const heading = main.querySelector("h2");
     heading.tabIndex = -1;
@@ -508,21 +556,14 @@ function begin() {
 function missing(at) {
     main.replaceChildren(make("p", {}, `no rollout ${at} on this page`), make("p", {}, make("a", { href: "#" }, "all rollouts")));
 }
-async function drawComparison(ats) {
-    const [left, right] = ats.map((at) => rows.get(at));
-    if (!left || !right)
-        return missing(ats[left ? 1 : 0]);
-    const number = ++begun;
-    const articles = await Promise.all(ats.map(articleOf));
-    const now = place();
-    if (now.kind !== "comparison" || now.ats.join() !== ats.join() || !isNews(number))
-        return;
+function drawComparison(now, articles) {
+    const [left, right] = now.ats.map((at) => rows.get(at));
     const part = (at, name) => articles[at].querySelector(`[data-part="${name}"]`);
     const heads = [left, right].map((row, at) => marked(make("div", {}, make("h2", {}, make("a", { href: `#r${row.at}` }, row.id)), make("p", { class: "facts" }, factsOf(row)), part(at, "end"))));
     const turns = articles.map((article) => new Map(all("details.turn", article).map((turn) => [Number(turn.dataset.number), turn])));
     articles.forEach(colourAll);
     const numbers = [...new Set(turns.flatMap((of) => [...of.keys()]))].sort((a, b) => a - b);
-    const before = main.querySelector(`.comparison[data-of="${ats}"]`);
+    const before = shownOf(now);
     const there = new Map(all(".comparison > *").map((part) => [part.dataset.cell, part]));
     const cells = numbers.flatMap((number) => turns.map((of, at) => {
         const turn = of.get(number) ?? make("p", {}, make("span", {}, `no turn ${number}`));
@@ -535,7 +576,7 @@ async function drawComparison(ats) {
         known.forEach((head, at) => update(head, heads[at]));
         return arrange(before, [...known, ...cells]);
     }
-    main.replaceChildren(make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")), part(0, "question"), make("div", { class: "comparison", "data-of": String(ats) }, ...heads, ...cells));
+    main.replaceChildren(make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")), part(0, "question"), make("div", { class: "comparison", "data-of": String(now.ats) }, ...heads, ...cells));
     document.title = `${left.id} and ${right.id} · ${TITLE}`;
     begin();
 }
@@ -552,36 +593,34 @@ function place() {
 const TITLE = document.title;
 let overviewTop = 0;
 let last = { kind: "overview" };
-async function go() {
+function go() {
     const now = place();
     if (last.kind === "overview" && now.kind !== "overview")
         overviewTop = scrollY;
-    const isSame = last.kind === "rollout" && now.kind === "rollout" && last.at === now.at && main.querySelector(`article[data-at="${now.at}"]`);
+    const isSame = last.kind === "rollout" && now.kind === "rollout" && last.at === now.at && shownOf(now);
     last = now;
     tell("");
     drawStates();
-    if (now.kind === "overview") {
+    if (isSame) {
+        showTurn();
+    }
+    else if (now.kind === "overview") {
+        leave();
         document.title = TITLE;
         drawOverview();
         scrollTo(0, overviewTop);
     }
-    else if (now.kind === "comparison") {
-        await drawComparison(now.ats);
-    }
     else {
-        if (!isSame)
-            await drawRollout(now.at);
-        if (now.turn)
-            showTurn(document.getElementById(`r${now.at}${now.turn}`));
+        show(now);
     }
 }
-function showTurn(turn) {
-    if (!turn)
-        return;
-    if (turn instanceof HTMLDetailsElement)
-        turn.open = true;
+function showTurn(turn = document.getElementById(location.hash.slice(1))) {
+    if (!(turn instanceof HTMLDetailsElement))
+        return false;
+    turn.open = true;
     turn.scrollIntoView();
     turn.querySelector("summary")?.focus({ preventScroll: true });
+    return true;
 }
 let ofFile = "";
 function tell(words) {
@@ -590,10 +629,11 @@ function tell(words) {
     one("#trouble").hidden = shown === "";
 }
 const trouble = (error) => tell(String(error));
-addEventListener("hashchange", () => go().catch((error) => {
-    main.replaceChildren();
-    trouble(error);
-}));
+addEventListener("hashchange", go);
+addEventListener("click", ({ target }) => {
+    if (target instanceof HTMLAnchorElement && target.href === location.href)
+        go();
+});
 const texts = new Map();
 const ENTITIES = { "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&amp;": "&" };
 function textOf(row) {
@@ -616,7 +656,7 @@ async function search() {
     let hits;
     if (wanted.length > 0 && isLive) {
         try {
-            hits = new Set(await (await asked(`${location.pathname}/search?words=${encodeURIComponent(wanted.join(" "))}`, signal)).json());
+            hits = new Set(await (await asked(`${location.pathname}/search?${new URLSearchParams({ words: wanted.join(" ") })}`, signal)).json());
         }
         catch (error) {
             if (!signal.aborted)
@@ -773,15 +813,11 @@ document.addEventListener("keydown", (event) => {
     act();
 });
 let instance = "";
-let isSearchingAgain = false;
-async function searchAgain() {
-    if (one("#search").value.trim() === "" || isSearchingAgain)
-        return;
-    isSearchingAgain = true;
+const searchAgain = again(async () => {
     await new Promise((resume) => setTimeout(resume, 1000));
-    isSearchingAgain = false;
-    await search();
-}
+    if (one("#search").value.trim() !== "")
+        await search();
+});
 function hear({ instance: now, rows: changed }) {
     const isAnew = now !== instance;
     const before = place();
@@ -801,23 +837,24 @@ function hear({ instance: now, rows: changed }) {
     drawStates();
     const here = place();
     const isTouched = (at) => changed.some((row) => row.at === at);
-    if (isAnew && !isStill)
+    if ((isAnew && !isStill) || here.kind !== last.kind) {
         main.replaceChildren();
-    if (!main.querySelector("article, .comparison, .overview"))
-        go().catch(trouble);
-    else if (here.kind === "overview")
+        go();
+    }
+    else if (here.kind === "overview") {
         drawOverview();
-    else if (here.kind === "comparison" && here.ats.some(isTouched))
-        drawComparison(here.ats).catch(trouble);
-    else if (here.kind === "rollout" && (isAnew || isTouched(here.at)))
-        drawRollout(here.at).catch(trouble);
+    }
+    else if (isAnew) {
+        show(here);
+    }
+    else if (!shownOf(here) || atsOf(here).some(isTouched)) {
+        redraw();
+    }
     else if (here.kind === "rollout") {
-        const [row, article] = [rows.get(here.at), main.querySelector(`article[data-at="${here.at}"]`)];
-        if (!row || !article)
-            return;
+        const [row, article] = [rows.get(here.at), shownOf(here)];
         if (!trees.has(here.at))
             drawBelow(row, article);
-        arrange(main, [navigationOf(row), article]);
+        arrangeRollout(row, article);
     }
 }
 let events;
@@ -875,5 +912,5 @@ if (isLive) {
     runs.parentElement.addEventListener("pointerenter", again);
 }
 else {
-    go().catch(trouble);
+    go();
 }

@@ -348,14 +348,14 @@ async function asked(path: string, signal?: AbortSignal): Promise<Response> {
 }
 
 /** The HTML of a rollout: all texts in it are escaped. */
-async function htmlOf(at: number): Promise<string> {
-  if (isLive) return (await asked(`${location.pathname}/body?at=${at}`)).text();
+async function htmlOf(at: number, signal: AbortSignal): Promise<string> {
+  if (isLive) return (await asked(`${location.pathname}/body?at=${at}`, signal)).text();
   return one(`#body${at}`).textContent;
 }
 
-async function articleOf(at: number): Promise<HTMLElement> {
+async function articleOf(at: number, signal: AbortSignal): Promise<HTMLElement> {
   const template = document.createElement("template");
-  template.innerHTML = await htmlOf(at);
+  template.innerHTML = await htmlOf(at, signal);
   return marked(template.content.querySelector("article")!);
 }
 
@@ -534,6 +534,14 @@ function navigationOf(row: Row): HTMLElement {
   return there && (there.outerHTML === nav.outerHTML || there.querySelector("select:focus")) ? there : nav;
 }
 
+/** Shows a rollout below its navigation. A link there that has the focus keeps it. */
+function arrangeRollout(row: Row, article: HTMLElement): void {
+  const href = main.querySelector("nav > a:focus")?.getAttribute("href");
+  const nav = navigationOf(row);
+  arrange(main, [nav, article]);
+  if (href) nav.querySelector<HTMLElement>(`a[href="${href}"]`)?.focus({ preventScroll: true });
+}
+
 /** Draws what a rollout shows of those below it, too. */
 function drawBelow(row: Row, article: HTMLElement, lists = all<HTMLElement>("details.children", article)): void {
   const money = article.querySelector(".money")!;
@@ -545,40 +553,85 @@ function drawBelow(row: Row, article: HTMLElement, lists = all<HTMLElement>("det
   linkChildren(row, article, lists);
 }
 
-/** The numbers of the last drawing that was begun, and of the last one that is shown. */
-let [begun, shown] = [0, 0];
+/** Ends what is being drawn: the reader has gone elsewhere, or the file is another one. */
+let leaving = new AbortController();
 
-/** Whether an answer is to be drawn. Of those on their way, an older one may come after a newer one. */
-function isNews(number: number): boolean {
-  if (number < shown) return false;
-  shown = number;
-  return true;
+function leave(): void {
+  leaving.abort();
+  leaving = new AbortController();
 }
 
-async function drawRollout(at: number): Promise<void> {
-  const row = rows.get(at);
-  if (!row) return missing(at);
-  const number = ++begun;
-  const article = await articleOf(at);
-  // Another place may have been asked for in the meantime.
-  const now = place();
-  if (now.kind !== "rollout" || now.at !== at || !isNews(number)) return;
-  const before = main.querySelector<HTMLElement>(`article[data-at="${at}"]`);
+/** Runs what `work` does, never twice at once: a call meanwhile has it run once more. */
+function again(work: () => Promise<void>): () => Promise<void> {
+  let [isRunning, isOld] = [false, false];
+  return async () => {
+    isOld = true;
+    if (isRunning) return;
+    isRunning = true;
+    try {
+      while (isOld) {
+        isOld = false;
+        await work();
+      }
+    } finally {
+      isRunning = false;
+    }
+  };
+}
+
+type Drawn = Exclude<Place, { kind: "overview" }>;
+
+const atsOf = (now: Drawn): number[] => (now.kind === "rollout" ? [now.at] : now.ats);
+
+/** What shows this place, if it is shown. */
+const shownOf = (now: Drawn): HTMLElement | null =>
+  main.querySelector(now.kind === "rollout" ? `article[data-at="${now.at}"]` : `.comparison[data-of="${now.ats}"]`);
+
+/** Draws a rollout or a comparison, unless the reader leaves it before its HTML has come. */
+async function draw(now: Drawn, { signal }: AbortController): Promise<void> {
+  const absent = atsOf(now).find((at) => !rows.has(at));
+  if (absent !== undefined) return missing(absent);
+  try {
+    const articles = await Promise.all(atsOf(now).map((at) => articleOf(at, signal)));
+    if (signal.aborted) return;
+    if (now.kind === "rollout") drawRollout(now, articles[0]!);
+    else drawComparison(now, articles);
+  } catch (error) {
+    if (signal.aborted) return;
+    if (!shownOf(now)) main.replaceChildren();
+    trouble(error);
+  }
+}
+
+/** Draws what is shown once more. */
+let redraw = async (): Promise<void> => {};
+
+function show(now: Drawn): void {
+  leave();
+  const shown = leaving;
+  redraw = again(() => draw(now, shown));
+  redraw();
+}
+
+function drawRollout(now: Drawn & { kind: "rollout" }, article: HTMLElement): void {
+  const row = rows.get(now.at)!;
+  const before = shownOf(now);
   const whole = before ?? article;
   const lists = all<HTMLElement>("details.children", whole);
   const had = document.activeElement;
   if (before) update(before, article);
   drawBelow(row, whole, lists);
   colourAll(whole);
-  arrange(main, [navigationOf(row), whole]);
+  arrangeRollout(row, whole);
   document.title = `${row.id} · ${TITLE}`;
   if (!before) return begin();
   // A list that has moved has lost the focus.
-  if (had instanceof HTMLElement && had !== document.activeElement) had.focus({ preventScroll: true });
+  if (had instanceof HTMLElement && had.isConnected && had !== document.activeElement) had.focus({ preventScroll: true });
 }
 
-/** Has a reader begin at the top of what is new. */
+/** Has a reader begin at the turn of the address, or at the top of what is new. */
 function begin(): void {
+  if (showTurn()) return;
   scrollTo(0, 0);
   const heading = main.querySelector("h2")!;
   heading.tabIndex = -1;
@@ -590,20 +643,15 @@ function missing(at: number): void {
 }
 
 /** Two attempts side by side: their ends, then turn by turn. */
-async function drawComparison(ats: [number, number]): Promise<void> {
-  const [left, right] = ats.map((at) => rows.get(at));
-  if (!left || !right) return missing(ats[left ? 1 : 0]);
-  const number = ++begun;
-  const articles = await Promise.all(ats.map(articleOf));
-  const now = place();
-  if (now.kind !== "comparison" || now.ats.join() !== ats.join() || !isNews(number)) return;
+function drawComparison(now: Drawn & { kind: "comparison" }, articles: HTMLElement[]): void {
+  const [left, right] = now.ats.map((at) => rows.get(at)!) as [Row, Row];
   const part = (at: number, name: string): Element => articles[at]!.querySelector(`[data-part="${name}"]`)!;
   const heads = [left, right].map((row, at) => marked(make("div", {},
     make("h2", {}, make("a", { href: `#r${row.at}` }, row.id)), make("p", { class: "facts" }, factsOf(row)), part(at, "end"))));
   const turns = articles.map((article) => new Map(all<HTMLElement>("details.turn", article).map((turn) => [Number(turn.dataset.number), turn])));
   articles.forEach(colourAll);
   const numbers = [...new Set(turns.flatMap((of) => [...of.keys()]))].sort((a, b) => a - b);
-  const before = main.querySelector<HTMLElement>(`.comparison[data-of="${ats}"]`);
+  const before = shownOf(now);
   const there = new Map(all<HTMLElement>(".comparison > *").map((part) => [part.dataset.cell, part]));
   const cells = numbers.flatMap((number) => turns.map((of, at) => {
     const turn = of.get(number) ?? make("p", {}, make("span", {}, `no turn ${number}`));
@@ -619,7 +667,7 @@ async function drawComparison(ats: [number, number]): Promise<void> {
   main.replaceChildren(
     make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")),
     part(0, "question"),
-    make("div", { class: "comparison", "data-of": String(ats) }, ...heads, ...cells));
+    make("div", { class: "comparison", "data-of": String(now.ats) }, ...heads, ...cells));
   document.title = `${left.id} and ${right.id} · ${TITLE}`;
   begin();
 }
@@ -641,30 +689,32 @@ const TITLE = document.title;
 let overviewTop = 0;
 let last: Place = { kind: "overview" };
 
-async function go(): Promise<void> {
+function go(): void {
   const now = place();
   if (last.kind === "overview" && now.kind !== "overview") overviewTop = scrollY;
-  const isSame = last.kind === "rollout" && now.kind === "rollout" && last.at === now.at && main.querySelector(`article[data-at="${now.at}"]`);
+  const isSame = last.kind === "rollout" && now.kind === "rollout" && last.at === now.at && shownOf(now);
   last = now;
   tell("");
   drawStates();
-  if (now.kind === "overview") {
+  if (isSame) {
+    showTurn();
+  } else if (now.kind === "overview") {
+    leave();
     document.title = TITLE;
     drawOverview();
     scrollTo(0, overviewTop);
-  } else if (now.kind === "comparison") {
-    await drawComparison(now.ats);
   } else {
-    if (!isSame) await drawRollout(now.at);
-    if (now.turn) showTurn(document.getElementById(`r${now.at}${now.turn}`));
+    show(now);
   }
 }
 
-function showTurn(turn: HTMLElement | null): void {
-  if (!turn) return;
-  if (turn instanceof HTMLDetailsElement) turn.open = true;
+/** Shows the turn of the address; false if there is none. */
+function showTurn(turn = document.getElementById(location.hash.slice(1))): boolean {
+  if (!(turn instanceof HTMLDetailsElement)) return false;
+  turn.open = true;
   turn.scrollIntoView();
   turn.querySelector("summary")?.focus({ preventScroll: true });
+  return true;
 }
 
 /** What is wrong with the file, as long as that is so. */
@@ -678,10 +728,11 @@ function tell(words: string): void {
 
 const trouble = (error: unknown): void => tell(String(error));
 
-addEventListener("hashchange", () => go().catch((error: unknown) => {
-  main.replaceChildren();
-  trouble(error);
-}));
+addEventListener("hashchange", go);
+// Nothing changes where a link leads to the address that there is.
+addEventListener("click", ({ target }) => {
+  if (target instanceof HTMLAnchorElement && target.href === location.href) go();
+});
 
 // Search
 
@@ -714,7 +765,7 @@ async function search(): Promise<void> {
   let hits: Set<number> | undefined;
   if (wanted.length > 0 && isLive) {
     try {
-      hits = new Set<number>(await (await asked(`${location.pathname}/search?words=${encodeURIComponent(wanted.join(" "))}`, signal)).json());
+      hits = new Set<number>(await (await asked(`${location.pathname}/search?${new URLSearchParams({ words: wanted.join(" ") })}`, signal)).json());
     } catch (error) {
       if (!signal.aborted) throw error;
     }
@@ -873,16 +924,12 @@ document.addEventListener("keydown", (event) => {
 interface Changes { instance: string; rows: Row[] }
 
 let instance = "";
-let isSearchingAgain = false;
 
 /** What is searched for may be in what has come. */
-async function searchAgain(): Promise<void> {
-  if (one<HTMLInputElement>("#search").value.trim() === "" || isSearchingAgain) return;
-  isSearchingAgain = true;
+const searchAgain = again(async () => {
   await new Promise((resume) => setTimeout(resume, 1000));
-  isSearchingAgain = false;
-  await search();
-}
+  if (one<HTMLInputElement>("#search").value.trim() !== "") await search();
+});
 
 function hear({ instance: now, rows: changed }: Changes): void {
   const isAnew = now !== instance;
@@ -902,17 +949,20 @@ function hear({ instance: now, rows: changed }: Changes): void {
   drawStates();
   const here = place();
   const isTouched = (at: number): boolean => changed.some((row) => row.at === at);
-  if (isAnew && !isStill) main.replaceChildren();
-  if (!main.querySelector("article, .comparison, .overview")) go().catch(trouble);
-  else if (here.kind === "overview") drawOverview();
-  else if (here.kind === "comparison" && here.ats.some(isTouched)) drawComparison(here.ats).catch(trouble);
-  else if (here.kind === "rollout" && (isAnew || isTouched(here.at))) drawRollout(here.at).catch(trouble);
-  else if (here.kind === "rollout") {
-    const [row, article] = [rows.get(here.at), main.querySelector<HTMLElement>(`article[data-at="${here.at}"]`)];
-    if (!row || !article) return;
+  if ((isAnew && !isStill) || here.kind !== last.kind) {
+    main.replaceChildren();
+    go();
+  } else if (here.kind === "overview") {
+    drawOverview();
+  } else if (isAnew) {
+    show(here);
+  } else if (!shownOf(here) || atsOf(here).some(isTouched)) {
+    redraw();
+  } else if (here.kind === "rollout") {
+    const [row, article] = [rows.get(here.at)!, shownOf(here)!];
     // It is in no tree that is known, if another one in its tree has changed.
     if (!trees.has(here.at)) drawBelow(row, article);
-    arrange(main, [navigationOf(row), article]);
+    arrangeRollout(row, article);
   }
 }
 
@@ -974,5 +1024,5 @@ if (isLive) {
   runs.addEventListener("focus", again);
   runs.parentElement!.addEventListener("pointerenter", again);
 } else {
-  go().catch(trouble);
+  go();
 }

@@ -323,9 +323,10 @@ async fn check(
 /// Reports whether a request has the token.
 fn allowed(page: &Page, headers: &HeaderMap) -> Result<bool, Refusal> {
     let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let host_of = |authority: &str| authority.rsplit_once(':').map_or(authority, |(host, _)| host).to_owned();
-    let host = header(HOST.as_str()).map(host_of);
-    if !host.as_deref().is_some_and(|host| matches!(host, "127.0.0.1" | "localhost")) {
+    let (name, port) =
+        header(HOST.as_str()).map(|host| host.rsplit_once(':').unwrap_or((host, "80"))).unzip();
+    let is_port = port.is_some_and(|port| port.parse::<u16>().is_ok());
+    if !(is_port && matches!(name, Some("127.0.0.1" | "localhost"))) {
         let words = "Host must be 127.0.0.1 or localhost: open the address that rlm printed.\n";
         return Err(Refusal(StatusCode::FORBIDDEN, words.to_owned()));
     }

@@ -235,7 +235,7 @@ impl RolloutDriver<'_> {
         self.control = control.clone();
         self.under_way.works_until(control, self.clock.end());
         let Err(Stop { reason, error }) = self.turns().await;
-        self.registered.ledger.set_reserve(None);
+        self.registered.ledger.release_later();
         let Answer { ready, content } = std::mem::take(&mut self.progress.answer);
         let answer =
             if content.is_empty() && !ready { self.progress.last_words.take() } else { Some(content) };
@@ -313,6 +313,7 @@ impl RolloutDriver<'_> {
             self.warn()?;
             let limit = match self.ask().await? {
                 Ok(reply) => {
+                    self.reserve_for_after();
                     self.run_calls(reply).await?;
                     continue;
                 }
@@ -341,7 +342,6 @@ impl RolloutDriver<'_> {
         let error = self.reserve_last_turn().await.err()?;
         if self.conversation.turn() == 0 {
             // A model that has seen nothing could not answer. What is left afterwards may do for a last turn.
-            self.registered.ledger.set_reserve(None);
             return None;
         }
         let error = format!("{error} besides a last turn");
@@ -375,7 +375,11 @@ impl RolloutDriver<'_> {
             if let Some(turn) = self.last_turn_estimate(&notice, LEAST_COMPLETION.min(expected))
                 && let Err(exhausted) = self.check_when_free(&turn).await
             {
-                return Err(Stop { reason, error: Some(exhausted.to_string()) });
+                if self.conversation.turn() > 0 {
+                    return Err(Stop { reason, error: Some(exhausted.to_string()) });
+                }
+                // One that has not begun waits for room, or is to be begun another time.
+                self.check_budget().await?;
             }
             self.notice(&notice);
             match self.ask().await? {
@@ -500,21 +504,42 @@ impl RolloutDriver<'_> {
     async fn reserve_last_turn(&self) -> Result<(), Exhausted> {
         let tokens = self.expected_tokens();
         let Some(turn) = self.estimate(tokens) else { return Ok(()) };
-        let prompt_tokens = turn.prompt_tokens + tokens + LAST_TURN_GROWTH;
-        self.registered.ledger.set_reserve(Some(&Estimate { prompt_tokens, ..turn.clone() }));
-        self.check_when_free(&turn).await
+        let last = Estimate { prompt_tokens: turn.prompt_tokens + tokens + LAST_TURN_GROWTH, ..turn.clone() };
+        let ledger = &self.registered.ledger;
+        let waiting = ledger.reserve_later_when_free(&last, &turn);
+        self.in_time(waiting, || ledger.reserve_later(&last, Some(&turn))).await
+    }
+
+    /// Reserves the cost of the last turn as it is after this reply, before the code in it can spend that. Where there is no room for
+    /// it, what was reserved before has to do.
+    fn reserve_for_after(&self) {
+        let expected = self.expected_tokens();
+        for tokens in [expected, LEAST_COMPLETION.min(expected)] {
+            let Some(last) = self.estimate(tokens) else { return };
+            let last = Estimate { prompt_tokens: last.prompt_tokens + LAST_TURN_GROWTH, ..last };
+            if self.registered.ledger.reserve_later(&last, None).is_ok() {
+                return;
+            }
+        }
     }
 
     /// Checks that the budget has room for a turn, also with what running requests give back.
     async fn check_when_free(&self, turn: &Estimate) -> Result<(), Exhausted> {
-        let (ledger, deadline) = (&self.registered.ledger, self.clock.model_deadline().into());
+        let ledger = &self.registered.ledger;
+        self.in_time(ledger.check_when_free(turn), || ledger.check(turn)).await
+    }
+
+    /// What comes of waiting for others, or what holds when there is no more time for that.
+    async fn in_time(
+        &self,
+        waiting: impl Future<Output = Result<(), Exhausted>>,
+        late: impl FnOnce() -> Result<(), Exhausted>,
+    ) -> Result<(), Exhausted> {
         tokio::select! {
             biased;
             // The request is not sent then.
             () = self.control.stopped() => Ok(()),
-            checked = timeout_at(deadline, ledger.check_when_free(turn)) => {
-                checked.unwrap_or_else(|_late| ledger.check(turn))
-            }
+            checked = timeout_at(self.clock.model_deadline().into(), waiting) => checked.unwrap_or_else(|_late| late()),
         }
     }
 

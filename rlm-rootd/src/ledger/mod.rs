@@ -178,14 +178,49 @@ impl Ledger {
         }
     }
 
-    /// Reserves this much for one later request, replacing the previous amount. None releases it.
-    pub fn set_reserve(&self, estimate: Option<&Estimate>) {
-        let new = estimate.map(|estimate| self.sum(estimate)).unwrap_or_default();
+    /// Reserves this much for one later request, in place of what is reserved for it, if there is room for it and for `next` before it.
+    ///
+    /// # Errors
+    /// [`Exhausted`] where there is not. What is reserved stays so.
+    pub fn reserve_later(&self, later: &Estimate, next: Option<&Estimate>) -> Result<(), Exhausted> {
+        let (old, new) = (self.state().own_reserve, self.sum(later));
+        self.replace_reserve(&old, &new, next.map(|next| self.sum(next)).as_ref())?;
+        let mut state = self.state();
+        (state.own_reserve, state.spends_reserve) = (new, false);
+        Ok(())
+    }
+
+    /// As [`Self::reserve_later`], but waits for what running requests may give back.
+    ///
+    /// # Errors
+    /// [`Exhausted`] where even then there is not enough.
+    pub async fn reserve_later_when_free(&self, later: &Estimate, next: &Estimate) -> Result<(), Exhausted> {
+        self.retried(|| self.reserve_later(later, Some(next)), Exhausted::may_pass).await
+    }
+
+    fn replace_reserve(&self, old: &Sum, new: &Sum, next: Option<&Sum>) -> Result<(), Exhausted> {
+        let mut state = self.state();
+        let reserve = state.reserve.minus(old).plus(new);
+        match next {
+            Some(next) => self.check_sum(&State { reserve, ..*state }, next, &Sum::default())?,
+            None => self.check_sum(&state, new, old)?,
+        }
+        if let Some(shared) = &self.shared {
+            shared.replace_reserve(old, new, next).map_err(|exhausted| exhausted.of(shared.whose()))?;
+        }
+        state.reserve = reserve;
+        drop(state);
+        self.freed.notify_waiters();
+        Ok(())
+    }
+
+    /// Gives back what is reserved for a later request.
+    pub fn release_later(&self) {
         let mut state = self.state();
         state.spends_reserve = false;
-        let old = std::mem::replace(&mut state.own_reserve, new);
+        let old = std::mem::take(&mut state.own_reserve);
         drop(state);
-        Self::change(self.all(), |state| state.reserve = state.reserve.minus(&old).plus(&new));
+        Self::change(self.all(), |state| state.reserve = state.reserve.minus(&old));
     }
 
     /// Has the next request be the one that the reserve is for. Nobody else can take it meanwhile.
@@ -263,19 +298,19 @@ impl Ledger {
     /// # Errors
     /// [`Exhausted`] where even then there is not enough.
     pub async fn check_when_free(&self, estimate: &Estimate) -> Result<(), Exhausted> {
-        self.check_while(estimate, Exhausted::may_pass).await
+        self.retried(|| self.check(estimate), Exhausted::may_pass).await
     }
 
-    /// As [`Self::check`], but waits for what is given back, as long as the error is worth that.
-    async fn check_while(
+    /// Checks something again when something is given back, as long as the error is worth that.
+    async fn retried(
         &self,
-        estimate: &Estimate,
+        check: impl Fn() -> Result<(), Exhausted>,
         waits: impl Fn(&Exhausted) -> bool,
     ) -> Result<(), Exhausted> {
         loop {
             // Created before the check, so that a notification after the check is not missed.
             let freed = self.freed();
-            match self.check(estimate) {
+            match check() {
                 Err(exhausted) if waits(&exhausted) => drop(freed.await),
                 checked => return checked,
             }
@@ -294,7 +329,7 @@ impl Ledger {
     pub async fn wait_for_room(&self, estimate: &Estimate) -> Result<(), Exhausted> {
         let waits =
             |exhausted: &Exhausted| exhausted.may_pass() || exhausted.is_shared() && self.others_may_end();
-        self.check_while(estimate, waits).await?;
+        self.retried(|| self.check(estimate), waits).await?;
         // It is given back at once.
         self.reserve_remotely(estimate, estimate.completion_tokens).await.map(drop)
     }
@@ -363,7 +398,7 @@ impl Ledger {
         let credit = self.credit();
         let reservation = self.reserve_with(estimate, &credit)?;
         if credit != Sum::default() {
-            self.set_reserve(None);
+            self.release_later();
         }
         Ok(reservation)
     }
@@ -525,7 +560,7 @@ impl Reservation {
 /// What a rollout has reserved for its last turn goes back.
 impl Drop for Ledger {
     fn drop(&mut self) {
-        self.set_reserve(None);
+        self.release_later();
     }
 }
 
@@ -748,8 +783,8 @@ mod tests {
         deciding.await.unwrap();
         assert_eq!((state(&one), state(&other)), ([(1, 150), (0, 0)], [(0, 0), (0, 0)]));
         // A last turn that one has reserved is nothing for the other, until one is gone.
-        one.set_reserve(Some(&estimate(200, 100)));
-        one.set_reserve(Some(&estimate(200, 200)));
+        one.reserve_later(&estimate(200, 100), None).unwrap();
+        one.reserve_later(&estimate(200, 200), None).unwrap();
         assert_eq!(shared.snapshot().left.tokens, Some(450));
         other.check(&estimate(250, 200)).unwrap();
         other.check(&estimate(251, 200)).unwrap_err();
@@ -765,11 +800,11 @@ mod tests {
         let parent = Arc::new(
             Ledger::new(Budget::default(), shared.prices.clone()).of_rollout("parent").within(shared.clone()),
         );
-        parent.set_reserve(Some(&estimate(200, 200)));
+        parent.reserve_later(&estimate(200, 200), None).unwrap();
         let child = Ledger::new(Budget::default(), shared.prices.clone()).within(parent.clone());
         let checked = futures_util::poll!(std::pin::pin!(child.wait_for_room(&begins)));
         assert!(matches!(checked, std::task::Poll::Ready(Err(exhausted)) if exhausted.is_shared()));
-        parent.set_reserve(None);
+        parent.release_later();
         assert_eq!(shared.snapshot().left.tokens, Some(850));
         assert_eq!(state(&shared), [(1, 150), (0, 0)]);
     }
@@ -812,7 +847,7 @@ mod tests {
             Arc::new(ledger.within(all.clone()))
         };
         let (one, other) = (rollout("one"), rollout("other"));
-        one.set_reserve(Some(&estimate(300, 300)));
+        one.reserve_later(&estimate(300, 300), None).unwrap();
         let last = estimate(350, 300);
         one.reserve(&estimate(100, 301)).unwrap_err();
         one.spend_reserve();
@@ -828,6 +863,28 @@ mod tests {
     }
 
     #[test]
+    fn a_reserve_grows_only_where_there_is_room_and_takes_nothing_of_others() {
+        let all = ledger(Budget { tokens: Some(1000), ..Budget::default() });
+        let rollout = || Arc::new(Ledger::new(Budget::default(), all.prices.clone()).within(all.clone()));
+        let (one, other) = (rollout(), rollout());
+        one.reserve_later(&estimate(300, 200), Some(&estimate(200, 100))).unwrap();
+        other.reserve_later(&estimate(200, 100), Some(&estimate(150, 100))).unwrap_err();
+        other.reserve_later(&estimate(200, 100), None).unwrap();
+        assert_eq!(all.snapshot().left.tokens, Some(200));
+        other.reserve_later(&estimate(300, 201), None).unwrap_err();
+        one.reserve_later(&estimate(301, 200), Some(&estimate(100, 100))).unwrap_err();
+        assert_eq!(all.snapshot().left.tokens, Some(200), "what was reserved stays so");
+        for rollout in [&one, &other] {
+            rollout.spend_reserve();
+            rollout.check(&estimate(200, 100)).unwrap();
+        }
+        let running = one.reserve(&estimate(300, 200)).unwrap();
+        running.settle(&usage(300, 200));
+        other.reserve(&estimate(200, 100)).unwrap().settle(&usage(200, 100));
+        assert_eq!((state(&all), all.snapshot().left.tokens), ([(2, 800), (0, 0)], Some(200)));
+    }
+
+    #[test]
     fn a_share_is_held_until_it_is_given_back() {
         let all = ledger(Budget { tokens: Some(10_000), ..Budget::default() });
         let within = |budget: Budget, id: &str, ledger: &Arc<Ledger>| {
@@ -835,7 +892,7 @@ mod tests {
         };
         let root = within(Budget { calls: Some(9), tokens: Some(10_000), ..Budget::default() }, "root", &all);
         let parent = within(Budget::default(), "p", &root);
-        parent.set_reserve(Some(&estimate(900, 100)));
+        parent.reserve_later(&estimate(900, 100), None).unwrap();
         let left = || (parent.snapshot().left.calls, parent.snapshot().left.tokens);
         assert_eq!(left(), (Some(8), Some(9000)));
         let share = parent.share(0.5, "p.1");
@@ -849,11 +906,11 @@ mod tests {
             "the budget of the rollouts above is exhausted: the call may need 4501 tokens, 4500 of 4500 are left"
         );
         child.reserve(&estimate(100, 100)).unwrap().settle(&usage(100, 50));
-        child.set_reserve(Some(&estimate(1, 1)));
+        child.reserve_later(&estimate(1, 1), None).unwrap();
         assert_eq!(left(), (Some(4), Some(4500)), "the share is spent, not the rest");
         assert_eq!((state(&all)[0], all.snapshot().left.tokens), ((1, 150), Some(8848)));
         // The parent's own reserve is its own.
-        parent.set_reserve(None);
+        parent.release_later();
         assert_eq!(left(), (Some(5), Some(5500)));
         drop(child);
         drop(share);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rlm_core::json::JsonText;
 use rlm_core::limits::MAX_HISTORY_VARIABLES_BYTES;
-use rlm_core::protocol::{Exception, Outcome, Response};
+use rlm_core::protocol::{Exception, Outcome, Response, State};
 use rlm_core::root_tool::{Reply, print};
 use rlm_rootd::{CallError, Receipt, Rootd};
 use tokio::time::timeout_at;
@@ -84,7 +84,7 @@ struct CallResults {
     printed: String,
     /// Calls whose results were cut to their beginning.
     cut: Vec<String>,
-    /// For results that are paid for, until the session has them.
+    /// For results that are paid for, until code has run with them.
     receipts: Vec<Receipt>,
 }
 
@@ -222,8 +222,11 @@ impl Interceptor {
                 return Ok(response);
             }
         }
-        results.receipts.iter().for_each(Receipt::sign);
         let mut response = session.execute_until(call, stop).await?;
+        // An interpreter that was killed has taken them along.
+        if response.state != State::Reset {
+            results.receipts.iter().for_each(Receipt::sign);
+        }
         response.stdout.insert_str(0, &results.printed);
         response.execution_time = started.elapsed().as_secs_f64();
         if !results.cut.is_empty() {

@@ -535,6 +535,26 @@ async fn intercepted_calls_start_children_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_interpreter_took_along_is_not_paid_again_where_calls_are_intercepted() {
+    for (language, code) in in_each(
+        "[ -e once ] || { touch once; kill -9 $$; }\na=$(rlm_query asked)\nRLM_CONTENT=$a RLM_READY=1",
+        "import os\nif not os.path.exists('once'):\n    open('once', 'w').close(); os.kill(os.getpid(), 9)\n\
+         a = rlm_query('asked')\nanswer['content'] = a; answer['ready'] = True",
+    ) {
+        let leaf = answering(language, if language == ReplLanguage::Bash { "echo leaf" } else { "'leaf'" });
+        let again = Rule::any().message(calling(language, &code));
+        let stage = Stage::new([asked("asked", language, &leaf).once(), again]).await;
+        let (mut config, seen) = recursive(&stage, "a", language, 1);
+        config.callbacks = rlm_env::rollout::Callbacks::Intercept;
+        let result = stage.run(config).await;
+        assert_eq!(result.answer.as_deref(), Some("leaf"), "{result:?}");
+        assert!(seen.outputs().last().unwrap().contains("1 paid for before"), "{:?}", seen.outputs());
+        assert_eq!(stage.root_requests().len(), 3, "two turns and a child");
+        stage.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_of_a_child_has_no_size_limit() {
     for (language, code) in in_each(
         "RLM_CONTENT=\"$(rlm_query big | wc -c)\" RLM_READY=1",

@@ -23,6 +23,7 @@ impl Callable {
             (b"builtins" | b"__builtin__", b"set") => Ok(Self::Set),
             (b"builtins" | b"__builtin__", b"frozenset") => Ok(Self::FrozenSet),
             (b"_codecs", b"encode") => Ok(Self::Encode),
+            (b"pathlib" | b"pathlib._local", _) => Err(Fault::Path(qualified(module, name))),
             _ => Err(Fault::Global(qualified(module, name))),
         }
     }

@@ -17,6 +17,9 @@ pub enum Fault {
     /// A class or function outside plain data, such as `os.system`.
     #[error("global {0} refused: only plain data is read")]
     Global(String),
+    /// A path of `pathlib`.
+    #[error("global {0} refused: write str(path) for a path")]
+    Path(String),
     /// An opcode that creates or fills anything but plain data, with its argument if it has one.
     #[error("{0} refused: only plain data is read")]
     Object(String),

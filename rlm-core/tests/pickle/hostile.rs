@@ -35,6 +35,10 @@ fn everything_but_plain_data_is_refused_by_name() {
         b"ccopyreg\n_reconstructor\n.",
         r#"byte 0: global "copyreg._reconstructor" refused: only plain data is read"#,
     );
+    refused(
+        b"cpathlib\nPosixPath\n(S'a'\ntR.",
+        r#"byte 0: global "pathlib.PosixPath" refused: write str(path) for a path"#,
+    );
     refused(b"(ios\nsystem\n.", r#"byte 1: INST of "os.system" refused: only plain data is read"#);
     refused(b"(cbuiltins\nset\no.", "byte 15: OBJ refused: only plain data is read");
     refused(b"cbuiltins\nset\n)\x81.", "byte 15: NEWOBJ refused: only plain data is read");

@@ -8,6 +8,7 @@ import errno
 import functools
 import importlib
 import io
+import itertools
 import json
 import os
 import pickle
@@ -47,11 +48,11 @@ try:
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
-from rlm_env.ray import Rollouts, SessionActor, SessionPool, _driver, _hub, run_batch
+from rlm_env.ray import Rollouts, SessionActor, SessionPool, _driver, _hub, _session, run_batch
 from rlm_env.ray._context import Packer
 from rlm_env.ray._functions import Functions
-from rlm_env.ray._ledger import LOST, Ledger
-from rlm_env.ray._node import Given, Job, Node, _Node
+from rlm_env.ray._ledger import GIVEN_UP, LOST, Ledger
+from rlm_env.ray._node import Given, Job, Node
 from rlm_env.ray._results import Results
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -433,14 +434,10 @@ def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
 ) -> None:
     # One call for the driver, one for the actor of the node, and one for the rest.
     monkeypatch.setattr(_hub, "_Actor", ray.remote(num_cpus=0, max_concurrency=3)(_hub._Hub))
-    most, called = 8, []
-
-    def request(key: str) -> dict[str, Any]:
-        tokens = {"prompt_tokens": 1, "completion_tokens": 1, "least_completion_tokens": 1}
-        return {"id": key, "rollout": "r", "model": "m", **tokens, "cost_usd": None, "completion_token_usd": None}
+    most, called, numbers = 8, [], itertools.count()
 
     def unsent(key: str) -> _hub.News:
-        return _hub.News([{"id": key, "calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost_usd": 0.0}])
+        return _hub.News([a_settlement(key, calls=0)], number=next(numbers))
 
     async def use() -> None:
         hub = await _hub.start_hub(Budget(calls=1))
@@ -457,11 +454,11 @@ def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
             return number
 
         async def reserve(key: str) -> None:
-            assert await client.reserve(request(key), _hub.News()) == 1
+            assert await client.reserve(a_request(key), _hub.News(number=next(numbers))) == 5
             await client.tell(unsent(key))
 
         functions = Functions([here], hub)
-        assert await client.reserve(request("held"), _hub.News()) == 1
+        assert await client.reserve(a_request("held"), _hub.News(number=next(numbers))) == 5
         reserving = [asyncio.create_task(reserve(str(number))) for number in range(most)]
         calls = [asyncio.create_task(client.call("here", (number,), {})) for number in range(most)]
         last = calls.pop()
@@ -1203,7 +1200,7 @@ def test_a_lost_actor_reserves_nothing_and_what_it_still_tells_is_counted_once()
     assert ledger.reserve("cut off", a_request("waits")) is None
     ledger.lose("cut off")
     assert (ledger.spent.calls, ledger.spent.completion_tokens) == (2, 10), "at most"
-    assert ledger.take("r").calls == 2
+    assert ledger.spent_by("r").calls == 2
     assert ledger.reserve("cut off", a_request("late")) == LOST
     assert ledger.reserve("other", a_request("b")) is None
     assert answers == []
@@ -1214,7 +1211,7 @@ def test_a_lost_actor_reserves_nothing_and_what_it_still_tells_is_counted_once()
     assert (ledger.spent.calls, ledger.spent.completion_tokens) == (1, 2)
     ledger.count("cut off", "r", a_settlement("unreserved"))
     assert ledger.spent.calls == 2
-    assert ledger.take("r").calls == 0, "it is an attempt of another node now"
+    assert ledger.spent_by("r").calls == 2, "it is an attempt of another node now"
 
 
 def test_an_id_that_is_reserved_twice_is_reserved_once() -> None:
@@ -1226,39 +1223,49 @@ def test_an_id_that_is_reserved_twice_is_reserved_once() -> None:
     assert ledger.spent.calls == 2
 
 
-def test_a_node_tells_again_what_a_hub_out_of_reach_may_not_have_got() -> None:
-    told: list[list[str]] = []
-
-    async def tell(news: _hub.News) -> None:
-        told.append([one["id"] for one in news.settled])
-        if len(told) % 3:
-            raise ActorUnavailableError("for a moment", None)
-
-    async def reserve(request: Any, news: _hub.News) -> int:
-        await tell(news)
-        return 5
-
+def test_what_comes_twice_or_late_at_the_hub_counts_once() -> None:
     async def use() -> None:
-        node = _Node(Job([], "m", None, [], [], {}, has_budget=True, concurrency=1), "node")
-        node._hub = SimpleNamespace(tell=tell, reserve=reserve)  # type: ignore[assignment]
-        await node._reserve_or_settle(json.dumps({"settle": a_settlement("a")}).encode())
-        await node._tell_news()
-        assert told == [["a"]] * 3
-        await node._tell_news()
-        await node._reserve_or_settle(json.dumps({"settle": a_settlement("b")}).encode())
-        reserved = await node._reserve_or_settle(json.dumps({"reserve": a_request("c")}).encode())
-        assert reserved == (200, {"completion_tokens": 5}), "a moment out of reach is no exhausted budget"
-        assert told == [["a"]] * 3 + [["b"]] * 3
+        hub = _hub._Hub(Budget(calls=9))
+        request = a_request("a")
+        for _ in range(2):
+            assert await hub.reserve("node", request, _hub.News()) == 5
+        unreserved, later = ("r", a_settlement("unreserved")), _hub.News([a_settlement("unsent", calls=0)], number=2)
+        news = _hub.News([a_settlement("a")], [unreserved], number=1)
+        for one in (later, news, later, news):
+            assert await hub.tell("node", one)
+        assert (await hub.spent()).calls == 2
+        assert await hub.reserve("node", a_request("unsent"), _hub.News(number=3)) == GIVEN_UP
+        # A call that was cancelled before it came is none.
+        await hub.cancel(("node", 1))
+        for _ in range(2):
+            for number in range(3):
+                await hub.call(("node", number), "here", (number,), {})
+        begun = [(("node", number), ("here", (number,), {})) for number in (0, 2)]
+        assert await hub.calls(0) == await hub.calls(0) == begun
+        assert await hub.calls(1) == begun[1:]
+        for outcome in (b"first", b"second"):
+            await hub.answer(("node", 0), outcome)
+        waiting, newer = asyncio.create_task(hub.calls(2)), asyncio.create_task(hub.calls(2))
+        assert await waiting == [], "a newer call ends the wait of the one before"
+        assert await hub.answers("node", 0) == await hub.answers("node", 0) == [(("node", 0), b"first")]
+        await hub.call(("node", 0), "here", (0,), {})
+        for _ in range(2):
+            [lost] = await hub.lose("node", ["r"])
+            assert lost.calls == 2
+        await hub.call(("node", 3), "here", (3,), {})
+        assert await newer == await hub.calls(2) == [(("node", 2), None)]
+        assert await hub.answers("node", 1) is None
 
-    asyncio.run(use())
+    asyncio.run(asyncio.wait_for(use(), 60))
 
 
 def test_functions_outlive_a_moment_without_their_hub_and_tell_its_end() -> None:
     outcomes: list[tuple[str, Any]] = []
     replies: asyncio.Queue[Any] = asyncio.Queue()
 
-    async def take() -> list[Any]:
-        reply = await replies.get()
+    async def take(had: int) -> list[Any]:
+        expected, reply = await replies.get()
+        assert had == expected
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -1278,14 +1285,15 @@ def test_functions_outlive_a_moment_without_their_hub_and_tell_its_end() -> None
             outcomes.append((key, pickle.loads(outcome)))
             answered.set()
 
-        hub = SimpleNamespace(calls=SimpleNamespace(remote=take), answer=SimpleNamespace(remote=answer))
+        calls = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=take))
+        hub = SimpleNamespace(calls=calls, answer=SimpleNamespace(remote=answer))
         functions = Functions([forever, here], hub)
-        replies.put_nowait(ActorUnavailableError("for a moment", None))
+        replies.put_nowait((0, ActorUnavailableError("for a moment", None)))
         # The first is cancelled before its first step.
-        replies.put_nowait([("a", ("forever", (), {})), ("a", None), ("b", ("here", (), {}))])
+        replies.put_nowait((0, [("a", ("forever", (), {})), ("a", None), ("b", ("here", (), {}))]))
         await answered.wait()
         assert (outcomes, functions.error) == ([("b", (True, 5))], None)
-        replies.put_nowait(ActorDiedError())
+        replies.put_nowait((3, ActorDiedError()))
         with pytest.raises(ActorDiedError):
             await functions.wait()
         assert isinstance(functions.error, ActorDiedError)

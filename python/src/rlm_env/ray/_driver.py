@@ -84,7 +84,7 @@ class Attempt:
     losses: int = 0
     """How often its node died."""
     lost: Spending = Spending()
-    """What was spent before that."""
+    """What was spent until then."""
     is_sent: bool = False
     """Whether the node that has it knows of it."""
 
@@ -411,8 +411,8 @@ class Driver:
             for rollout in await place.actor.take_back.remote(most):
                 if (attempt := place.given.pop(rollout, None)) is not None:
                     self._state.waiting.append(attempt)
-        except RayError:
-            pass  # its exchange says so
+        except RayError as error:
+            await self._lose_all(place, error)
         finally:
             place.is_asked_back = False
             self._changed.set()
@@ -429,7 +429,7 @@ class Driver:
             return
         if document["stop_reason"] == "cancelled":
             # Nobody here does that: its node is being ended, or has no room for its context.
-            [lost] = await self._hub.take.remote([attempt.id])
+            [lost] = await self._hub.spent_by.remote([attempt.id])
             await self._lose(place, attempt, lost, document["error"] or "its rollouts were cancelled there")
             return
         document["node"] = place.address
@@ -450,7 +450,7 @@ class Driver:
         begun = {
             attempt.id: (attempt, lost)
             for at, (attempt, lost) in enumerate(zip(sent, spent, strict=True))
-            if at < self._plan.concurrency or lost.calls > 0
+            if at < self._plan.concurrency or lost != attempt.lost
         }
         self._state.waiting.extendleft(attempt for attempt in reversed(given) if attempt.id not in begun)
         for attempt, lost in begun.values():
@@ -458,7 +458,7 @@ class Driver:
 
     async def _lose(self, place: Place, attempt: Attempt, lost: Spending, cause: object) -> None:
         attempt.losses += 1
-        attempt.lost = _sum(attempt.lost, lost)
+        attempt.lost = lost
         self._state.losses += 1
         if attempt.losses <= self._plan.max_losses:
             self._state.waiting.appendleft(attempt)
@@ -543,16 +543,6 @@ async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
 async def _closed(actor: Any) -> None:
     with suppress(RayError):
         await actor.close.remote()
-
-
-def _sum(one: Spending, other: Spending) -> Spending:
-    return Spending(
-        one.calls + other.calls,
-        one.prompt_tokens + other.prompt_tokens,
-        one.completion_tokens + other.completion_tokens,
-        one.tokens + other.tokens,
-        None if one.cost_usd is None or other.cost_usd is None else one.cost_usd + other.cost_usd,
-    )
 
 
 def _of_losses(attempt: Attempt) -> dict[str, Any]:

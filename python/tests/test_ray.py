@@ -874,11 +874,16 @@ def test_what_ends_the_event_loop_ends_the_batch(cluster: Any, monkeypatch: pyte
         list(run_batch("?", model=running("here"), driver_tools=[here]))
 
 
-def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path) -> None:
+async def as_list(batch: Any) -> list[Any]:
+    return [result async for result in batch]
+
+
+@pytest.mark.parametrize("read", [list, lambda batch: asyncio.run(as_list(batch))])
+def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path, read: Any) -> None:
     started = tmp_path / "started"
     batch = run_batch("?", model=running(f": > {started}; sleep 1000"))
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.extend(batch), daemon=True)
+    thread = threading.Thread(target=lambda: found.extend(read(batch)), daemon=True)
     thread.start()
     wait_until(started.exists, "the rollout")
     for _ in range(3):
@@ -886,6 +891,40 @@ def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path) -> None
     thread.join(60)
     assert not thread.is_alive() and found == []
     wait_until(lambda: ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"], "the CPUs of its actors")
+
+
+def test_a_loop_in_another_task_is_ended_also_while_it_does_something_else(cluster: Any) -> None:
+    async def use() -> None:
+        with run_batch("?", attempts=50, model=scripted) as batch:
+            results = aiter(batch)
+            await anext(results)
+        while batch.progress.running:
+            await asyncio.sleep(0.05)
+        assert [result async for result in results] == []
+        assert batch.progress.waiting > 0
+
+    asyncio.run(asyncio.wait_for(use(), 60))
+
+
+@pytest.mark.parametrize("read", [list, lambda batch: asyncio.run(as_list(batch))])
+def test_a_batch_that_is_closed_before_its_loop_runs_nothing(cluster: Any, read: Any) -> None:
+    batch = run_batch("?", model=scripted)
+    batch.close()
+    assert read(batch) == []
+    assert (batch.progress.done, batch.progress.waiting) == (0, 1)
+
+
+def test_a_batch_ends_whose_hub_does_not_answer(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_driver, "_CLOSE_LIMIT", 1.0)
+    started = tmp_path / "started"
+    with run_batch("?", model=running(f": > {started}; sleep 1000")) as batch:
+        thread = threading.Thread(target=lambda: list(batch))
+        thread.start()
+        wait_until(started.exists, "the rollout")
+        [hub] = [pid for pid in os.listdir("/proc") if command_of(pid).startswith("ray::_Hub")]
+        os.kill(int(hub), signal.SIGSTOP)
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_what_cannot_be_shown_ends_nothing(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:

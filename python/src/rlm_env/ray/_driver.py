@@ -11,7 +11,7 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -143,7 +143,8 @@ class Driver:
         self._file = file
         self._words = words
         """The progress, as a line."""
-        self._came: asyncio.Queue[RolloutResult | BaseException] = asyncio.Queue(MAX_UNREAD)
+        self._came: asyncio.Queue[RolloutResult | BaseException | None] = asyncio.Queue(MAX_UNREAD)
+        """None: that is the end."""
         self._changed = asyncio.Event()
         """Set when there may be something to begin, or nothing is left to wait for."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -156,12 +157,30 @@ class Driver:
         self._has_hub = asyncio.Event()
         self._failed_starts: dict[str, int] = {}
         """Of nodes, by their ids."""
+        self._closing: asyncio.Task[None] | None = None
 
     async def results(self) -> AsyncGenerator[RolloutResult, None]:
-        """The results of all attempts that wait. Raises what ends the batch."""
+        """The results of all attempts that wait, until `close`. Raises what ends the batch."""
         left = len(self._state.waiting)
         self._total = self._state.done + left
-        self._begin(self._look())
+        for work in (self._look(), self._start()):
+            self._begin(work)
+        while left > 0:
+            one = await self._came.get()
+            if one is None:
+                break
+            if isinstance(one, BaseException):
+                raise one
+            left -= 1
+            yield one
+
+    def close(self) -> asyncio.Task[None]:
+        """Ends the results and what runs. Safe to repeat."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        return self._closing
+
+    async def _start(self) -> None:
         self._hub = await start_hub(self._plan.budget)
         self._has_hub.set()
         if self._plan.driver_tools:
@@ -169,15 +188,12 @@ class Driver:
             self._begin(self._functions.wait())
         for work in (self._dispatch(), self._count()):
             self._begin(work)
-        while left > 0:
-            one = await self._came.get()
-            if isinstance(one, BaseException):
-                raise one
-            left -= 1
-            yield one
 
-    async def close(self) -> None:
-        """Ends what runs. Nodes end their rollouts, and remove their directories."""
+    async def _close(self) -> None:
+        """Nodes end their rollouts, and remove their directories."""
+        while not self._came.empty():
+            self._came.get_nowait()
+        self._came.put_nowait(None)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -194,8 +210,8 @@ class Driver:
             for one in late:
                 one.cancel()
         if self._hub is not None:
-            with suppress(RayError):
-                self._state.spent = await self._hub.spent.remote()
+            with suppress(RayError, asyncio.TimeoutError):
+                self._state.spent = await asyncio.wait_for(self._hub.spent.remote(), _CLOSE_LIMIT)
             actors.append(self._hub)
         for actor in actors:
             ray.kill(actor)
@@ -526,9 +542,9 @@ def _warn(words: str) -> None:
     warnings.warn_explicit(words, UserWarning, __file__, 0)
 
 
-async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
+async def to_its_end(work: Awaitable[None]) -> None:
     """Awaits something, also if that is cancelled several times meanwhile."""
-    task = asyncio.create_task(work)
+    task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

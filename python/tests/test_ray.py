@@ -429,6 +429,111 @@ def test_an_exhausted_budget_is_no_loss_of_a_node(cluster: Any, tmp_path: Path) 
     assert {result.stop_reason for result in again if result.id not in before} == {"answered"}
 
 
+def said_by_a_driver(cluster: Any, name: str, *arguments: str, where: str = "driver") -> Any:
+    """What a function of this file returns in another program: calls of actors and their replies are lost that come
+    from there or from its actors."""
+    failures = {"num_failures": 8, "req_failure_prob": 5, "resp_failure_prob": 5}
+    variables = {"RAY_testing_rpc_failure": json.dumps({"CoreWorkerService.grpc_client.PushTask": failures})}
+    program = (
+        "import json, ray, sys; sys.path.insert(0, sys.argv[1]); import test_ray\n"
+        "ray.init(address=sys.argv[2], log_to_driver=False, runtime_env={'env_vars': json.loads(sys.argv[3])})\n"
+        "print('said', json.dumps(getattr(test_ray, sys.argv[4])(*sys.argv[5:])))\n"
+    )
+    here, of_actors = str(Path(__file__).parent), json.dumps(variables if where == "actors" else {})
+    done = subprocess.run(
+        [sys.executable, "-c", program, here, cluster.address, of_actors, name, *arguments],
+        env={**os.environ, **(variables if where == "driver" else {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    # Ray's own words are there, too.
+    [said] = [line for line in done.stdout.splitlines() if line.startswith("said ")]
+    return json.loads(said.removeprefix("said "))
+
+
+def batch_with_a_tool(url: str, calls: str) -> Any:
+    called = []
+
+    async def here(word: str) -> str:
+        """Runs with the driver."""
+        called.append(word)
+        return word
+
+    batch = run_batch(
+        "?",
+        attempts=40,
+        model="m",
+        base_url=f"{url}/v1",
+        stream=False,
+        concurrency_per_node=CONCURRENCY,
+        driver_tools=[here],
+        budget=Budget(calls=int(calls)) if calls else None,
+        max_losses=20,
+    )
+    ends = [(result.id, result.stop_reason, result.answer) for result in batch]
+    return ends, called, batch.progress.spent.calls, batch.progress.losses
+
+
+@pytest.mark.parametrize(("where", "calls"), [("driver", "1000"), ("driver", ""), ("actors", "1000"), ("actors", "")])
+def test_a_batch_outlives_moments_without_its_actors(cluster: Any, where: str, calls: str) -> None:
+    asked = []
+
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        asked.append(path)
+        code = 'word=$RANDOM$RANDOM$RANDOM; [ $(here $word) = $word ] && RLM_CONTENT="$(llm_batch a)" RLM_READY=1'
+        message = running(code)([], []) if body.get("tools") else {"content": "a sub-call"}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5}
+        choice = {"message": {"role": "assistant", **message}, "finish_reason": "stop"}
+        return 200, {"choices": [choice], "usage": usage}
+
+    with json_server(reply) as url:
+        ends, called, spent, losses = said_by_a_driver(cluster, "batch_with_a_tool", url, calls, where=where)
+    assert sorted(ends) == sorted([f"1-{number}", "answered", "a sub-call"] for number in range(1, 41))
+    assert len(called) == len(set(called)), "a call came twice"
+    if where == "actors":
+        assert losses == 0
+    # A node is lost with an exchange, and with the requests that are under way there.
+    assert abs(spent - len(asked)) <= losses * CONCURRENCY
+    assert len(called) <= 40 + losses * CONCURRENCY
+
+
+def session_with_a_state() -> Any:
+    async def use() -> Any:
+        async with SessionActor() as session:
+            counted = [(await session.execute("x=$((x + 1)); echo $x")).stdout for _ in range(150)]
+            return counted
+
+    return asyncio.run(use())
+
+
+def test_a_session_outlives_moments_without_its_actor(cluster: Any) -> None:
+    counted = said_by_a_driver(cluster, "session_with_a_state")
+    assert counted == [f"{number}\n" for number in range(1, 151)]
+
+
+def pool_in_use() -> Any:
+    async def use() -> Any:
+        async with SessionPool(idle_timeout=1.0, num_cpus=0.01) as pool:
+
+            async def count(key: str) -> str:
+                session = await pool.get(key)
+                for _ in range(4):
+                    await session.execute("x=$((x + 1)); sleep 2")
+                return (await session.execute("echo $x")).stdout
+
+            return await asyncio.gather(*map(count, "abc"))
+
+    return asyncio.run(use())
+
+
+def test_a_pool_closes_no_session_in_use_that_is_out_of_reach(cluster: Any) -> None:
+    assert said_by_a_driver(cluster, "pool_in_use") == ["4\n"] * 3
+
+
 def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1081,6 +1186,25 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
         SessionPool(tools=iter([scripted]), idle_timeout=float("inf"))
 
     asyncio.run(use())
+
+
+def test_a_pool_closes_idle_sessions_where_another_one_does_not_answer(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_session, "_CLOSE_LIMIT", 1.0)
+
+    async def use() -> None:
+        async with SessionPool(max_sessions=2, idle_timeout=1.0, num_cpus=0.01) as pool:
+            stuck = await pool.get("stuck")
+            pid = await stuck.actor.__ray_call__.remote(lambda _: os.getpid())
+            os.kill(pid, signal.SIGSTOP)
+            await pool.get("idle")
+            await pool.get("next")
+            assert await pool.get("stuck") is stuck
+            os.kill(pid, signal.SIGCONT)
+            assert (await stuck.execute("echo there")).stdout == "there\n"
+
+    asyncio.run(asyncio.wait_for(use(), 60))
 
 
 def test_a_dataset_is_answered_by_rollouts(cluster: Any) -> None:

@@ -8,6 +8,7 @@ import errno
 import functools
 import importlib
 import io
+import itertools
 import json
 import os
 import pickle
@@ -47,11 +48,11 @@ try:
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
-from rlm_env.ray import Rollouts, SessionActor, SessionPool, _driver, _hub, run_batch
+from rlm_env.ray import Rollouts, SessionActor, SessionPool, _driver, _hub, _session, run_batch
 from rlm_env.ray._context import Packer
 from rlm_env.ray._functions import Functions
-from rlm_env.ray._ledger import LOST, Ledger
-from rlm_env.ray._node import Given, Job, Node, _Node
+from rlm_env.ray._ledger import GIVEN_UP, LOST, Ledger
+from rlm_env.ray._node import Given, Job, Node
 from rlm_env.ray._results import Results
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -428,19 +429,120 @@ def test_an_exhausted_budget_is_no_loss_of_a_node(cluster: Any, tmp_path: Path) 
     assert {result.stop_reason for result in again if result.id not in before} == {"answered"}
 
 
+def said_by_a_driver(cluster: Any, name: str, *arguments: str, where: str = "driver") -> Any:
+    """What a function of this file returns in another program: calls of actors and their replies are lost that come
+    from there or from its actors."""
+    failures = {"num_failures": 8, "req_failure_prob": 5, "resp_failure_prob": 5}
+    variables = {"RAY_testing_rpc_failure": json.dumps({"CoreWorkerService.grpc_client.PushTask": failures})}
+    program = (
+        "import json, ray, sys; sys.path.insert(0, sys.argv[1]); import test_ray\n"
+        "ray.init(address=sys.argv[2], log_to_driver=False, runtime_env={'env_vars': json.loads(sys.argv[3])})\n"
+        "print('said', json.dumps(getattr(test_ray, sys.argv[4])(*sys.argv[5:])))\n"
+    )
+    here, of_actors = str(Path(__file__).parent), json.dumps(variables if where == "actors" else {})
+    done = subprocess.run(
+        [sys.executable, "-c", program, here, cluster.address, of_actors, name, *arguments],
+        env={**os.environ, **(variables if where == "driver" else {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    # Ray's own words are there, too.
+    [said] = [line for line in done.stdout.splitlines() if line.startswith("said ")]
+    return json.loads(said.removeprefix("said "))
+
+
+def batch_with_a_tool(url: str, calls: str) -> Any:
+    called = []
+
+    async def here(word: str) -> str:
+        """Runs with the driver."""
+        called.append(word)
+        return word
+
+    batch = run_batch(
+        "?",
+        attempts=40,
+        model="m",
+        base_url=f"{url}/v1",
+        stream=False,
+        concurrency_per_node=CONCURRENCY,
+        driver_tools=[here],
+        budget=Budget(calls=int(calls)) if calls else None,
+        max_losses=20,
+    )
+    ends = [(result.id, result.stop_reason, result.answer) for result in batch]
+    return ends, called, batch.progress.spent.calls, batch.progress.losses
+
+
+@pytest.mark.parametrize(("where", "calls"), [("driver", "1000"), ("driver", ""), ("actors", "1000"), ("actors", "")])
+def test_a_batch_outlives_moments_without_its_actors(cluster: Any, where: str, calls: str) -> None:
+    asked = []
+
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        asked.append(path)
+        code = 'word=$RANDOM$RANDOM$RANDOM; [ $(here $word) = $word ] && RLM_CONTENT="$(llm_batch a)" RLM_READY=1'
+        message = running(code)([], []) if body.get("tools") else {"content": "a sub-call"}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5}
+        choice = {"message": {"role": "assistant", **message}, "finish_reason": "stop"}
+        return 200, {"choices": [choice], "usage": usage}
+
+    with json_server(reply) as url:
+        ends, called, spent, losses = said_by_a_driver(cluster, "batch_with_a_tool", url, calls, where=where)
+    assert sorted(ends) == sorted([f"1-{number}", "answered", "a sub-call"] for number in range(1, 41))
+    assert len(called) == len(set(called)), "a call came twice"
+    if where == "actors":
+        assert losses == 0
+    # A node is lost with an exchange, and with the requests that are under way there.
+    assert abs(spent - len(asked)) <= losses * CONCURRENCY
+    assert len(called) <= 40 + losses * CONCURRENCY
+
+
+def session_with_a_state() -> Any:
+    async def use() -> Any:
+        async with SessionActor() as session:
+            counted = [(await session.execute("x=$((x + 1)); echo $x")).stdout for _ in range(150)]
+            return counted
+
+    return asyncio.run(use())
+
+
+def test_a_session_outlives_moments_without_its_actor(cluster: Any) -> None:
+    counted = said_by_a_driver(cluster, "session_with_a_state")
+    assert counted == [f"{number}\n" for number in range(1, 151)]
+
+
+def pool_in_use() -> Any:
+    async def use() -> Any:
+        async with SessionPool(idle_timeout=1.0, num_cpus=0.01) as pool:
+
+            async def count(key: str) -> str:
+                session = await pool.get(key)
+                for _ in range(4):
+                    await session.execute("x=$((x + 1)); sleep 2")
+                return (await session.execute("echo $x")).stdout
+
+            return await asyncio.gather(*map(count, "abc"))
+
+    return asyncio.run(use())
+
+
+def test_a_pool_closes_no_session_in_use_that_is_out_of_reach(cluster: Any) -> None:
+    assert said_by_a_driver(cluster, "pool_in_use") == ["4\n"] * 3
+
+
 def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One call for the driver, one for the actor of the node, and one for the rest.
     monkeypatch.setattr(_hub, "_Actor", ray.remote(num_cpus=0, max_concurrency=3)(_hub._Hub))
-    most, called = 8, []
-
-    def request(key: str) -> dict[str, Any]:
-        tokens = {"prompt_tokens": 1, "completion_tokens": 1, "least_completion_tokens": 1}
-        return {"id": key, "rollout": "r", "model": "m", **tokens, "cost_usd": None, "completion_token_usd": None}
+    most, called, numbers = 8, [], itertools.count()
 
     def unsent(key: str) -> _hub.News:
-        return _hub.News([{"id": key, "calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost_usd": 0.0}])
+        return _hub.News([a_settlement(key, calls=0)], number=next(numbers))
 
     async def use() -> None:
         hub = await _hub.start_hub(Budget(calls=1))
@@ -457,11 +559,11 @@ def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
             return number
 
         async def reserve(key: str) -> None:
-            assert await client.reserve(request(key), _hub.News()) == 1
+            assert await client.reserve(a_request(key), _hub.News(number=next(numbers))) == 5
             await client.tell(unsent(key))
 
         functions = Functions([here], hub)
-        assert await client.reserve(request("held"), _hub.News()) == 1
+        assert await client.reserve(a_request("held"), _hub.News(number=next(numbers))) == 5
         reserving = [asyncio.create_task(reserve(str(number))) for number in range(most)]
         calls = [asyncio.create_task(client.call("here", (number,), {})) for number in range(most)]
         last = calls.pop()
@@ -877,11 +979,16 @@ def test_what_ends_the_event_loop_ends_the_batch(cluster: Any, monkeypatch: pyte
         list(run_batch("?", model=running("here"), driver_tools=[here]))
 
 
-def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path) -> None:
+async def as_list(batch: Any) -> list[Any]:
+    return [result async for result in batch]
+
+
+@pytest.mark.parametrize("read", [list, lambda batch: asyncio.run(as_list(batch))])
+def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path, read: Any) -> None:
     started = tmp_path / "started"
     batch = run_batch("?", model=running(f": > {started}; sleep 1000"))
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.extend(batch), daemon=True)
+    thread = threading.Thread(target=lambda: found.extend(read(batch)), daemon=True)
     thread.start()
     wait_until(started.exists, "the rollout")
     for _ in range(3):
@@ -889,6 +996,40 @@ def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path) -> None
     thread.join(60)
     assert not thread.is_alive() and found == []
     wait_until(lambda: ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"], "the CPUs of its actors")
+
+
+def test_a_loop_in_another_task_is_ended_also_while_it_does_something_else(cluster: Any) -> None:
+    async def use() -> None:
+        with run_batch("?", attempts=50, model=scripted) as batch:
+            results = aiter(batch)
+            await anext(results)
+        while batch.progress.running:
+            await asyncio.sleep(0.05)
+        assert [result async for result in results] == []
+        assert batch.progress.waiting > 0
+
+    asyncio.run(asyncio.wait_for(use(), 60))
+
+
+@pytest.mark.parametrize("read", [list, lambda batch: asyncio.run(as_list(batch))])
+def test_a_batch_that_is_closed_before_its_loop_runs_nothing(cluster: Any, read: Any) -> None:
+    batch = run_batch("?", model=scripted)
+    batch.close()
+    assert read(batch) == []
+    assert (batch.progress.done, batch.progress.waiting) == (0, 1)
+
+
+def test_a_batch_ends_whose_hub_does_not_answer(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_driver, "_CLOSE_LIMIT", 1.0)
+    started = tmp_path / "started"
+    with run_batch("?", model=running(f": > {started}; sleep 1000")) as batch:
+        thread = threading.Thread(target=lambda: list(batch))
+        thread.start()
+        wait_until(started.exists, "the rollout")
+        [hub] = [pid for pid in os.listdir("/proc") if command_of(pid).startswith("ray::_Hub")]
+        os.kill(int(hub), signal.SIGSTOP)
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_what_cannot_be_shown_ends_nothing(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1047,6 +1188,25 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
     asyncio.run(use())
 
 
+def test_a_pool_closes_idle_sessions_where_another_one_does_not_answer(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_session, "_CLOSE_LIMIT", 1.0)
+
+    async def use() -> None:
+        async with SessionPool(max_sessions=2, idle_timeout=1.0, num_cpus=0.01) as pool:
+            stuck = await pool.get("stuck")
+            pid = await stuck.actor.__ray_call__.remote(lambda _: os.getpid())
+            os.kill(pid, signal.SIGSTOP)
+            await pool.get("idle")
+            await pool.get("next")
+            assert await pool.get("stuck") is stuck
+            os.kill(pid, signal.SIGCONT)
+            assert (await stuck.execute("echo there")).stdout == "there\n"
+
+    asyncio.run(asyncio.wait_for(use(), 60))
+
+
 def test_a_dataset_is_answered_by_rollouts(cluster: Any) -> None:
     pytest.importorskip("pyarrow", reason="Ray Data is not here: pip install 'ray[data]'")
     right = ["another answer", "a sub-call: 1"]
@@ -1203,7 +1363,7 @@ def test_a_lost_actor_reserves_nothing_and_what_it_still_tells_is_counted_once()
     assert ledger.reserve("cut off", a_request("waits")) is None
     ledger.lose("cut off")
     assert (ledger.spent.calls, ledger.spent.completion_tokens) == (2, 10), "at most"
-    assert ledger.take("r").calls == 2
+    assert ledger.spent_by("r").calls == 2
     assert ledger.reserve("cut off", a_request("late")) == LOST
     assert ledger.reserve("other", a_request("b")) is None
     assert answers == []
@@ -1214,7 +1374,7 @@ def test_a_lost_actor_reserves_nothing_and_what_it_still_tells_is_counted_once()
     assert (ledger.spent.calls, ledger.spent.completion_tokens) == (1, 2)
     ledger.count("cut off", "r", a_settlement("unreserved"))
     assert ledger.spent.calls == 2
-    assert ledger.take("r").calls == 0, "it is an attempt of another node now"
+    assert ledger.spent_by("r").calls == 2, "it is an attempt of another node now"
 
 
 def test_an_id_that_is_reserved_twice_is_reserved_once() -> None:
@@ -1226,39 +1386,49 @@ def test_an_id_that_is_reserved_twice_is_reserved_once() -> None:
     assert ledger.spent.calls == 2
 
 
-def test_a_node_tells_again_what_a_hub_out_of_reach_may_not_have_got() -> None:
-    told: list[list[str]] = []
-
-    async def tell(news: _hub.News) -> None:
-        told.append([one["id"] for one in news.settled])
-        if len(told) % 3:
-            raise ActorUnavailableError("for a moment", None)
-
-    async def reserve(request: Any, news: _hub.News) -> int:
-        await tell(news)
-        return 5
-
+def test_what_comes_twice_or_late_at_the_hub_counts_once() -> None:
     async def use() -> None:
-        node = _Node(Job([], "m", None, [], [], {}, has_budget=True, concurrency=1), "node")
-        node._hub = SimpleNamespace(tell=tell, reserve=reserve)  # type: ignore[assignment]
-        await node._reserve_or_settle(json.dumps({"settle": a_settlement("a")}).encode())
-        await node._tell_news()
-        assert told == [["a"]] * 3
-        await node._tell_news()
-        await node._reserve_or_settle(json.dumps({"settle": a_settlement("b")}).encode())
-        reserved = await node._reserve_or_settle(json.dumps({"reserve": a_request("c")}).encode())
-        assert reserved == (200, {"completion_tokens": 5}), "a moment out of reach is no exhausted budget"
-        assert told == [["a"]] * 3 + [["b"]] * 3
+        hub = _hub._Hub(Budget(calls=9))
+        request = a_request("a")
+        for _ in range(2):
+            assert await hub.reserve("node", request, _hub.News()) == 5
+        unreserved, later = ("r", a_settlement("unreserved")), _hub.News([a_settlement("unsent", calls=0)], number=2)
+        news = _hub.News([a_settlement("a")], [unreserved], number=1)
+        for one in (later, news, later, news):
+            assert await hub.tell("node", one)
+        assert (await hub.spent()).calls == 2
+        assert await hub.reserve("node", a_request("unsent"), _hub.News(number=3)) == GIVEN_UP
+        # A call that was cancelled before it came is none.
+        await hub.cancel(("node", 1))
+        for _ in range(2):
+            for number in range(3):
+                await hub.call(("node", number), "here", (number,), {})
+        begun = [(("node", number), ("here", (number,), {})) for number in (0, 2)]
+        assert await hub.calls(0) == await hub.calls(0) == begun
+        assert await hub.calls(1) == begun[1:]
+        for outcome in (b"first", b"second"):
+            await hub.answer(("node", 0), outcome)
+        waiting, newer = asyncio.create_task(hub.calls(2)), asyncio.create_task(hub.calls(2))
+        assert await waiting == [], "a newer call ends the wait of the one before"
+        assert await hub.answers("node", 0) == await hub.answers("node", 0) == [(("node", 0), b"first")]
+        await hub.call(("node", 0), "here", (0,), {})
+        for _ in range(2):
+            [lost] = await hub.lose("node", ["r"])
+            assert lost.calls == 2
+        await hub.call(("node", 3), "here", (3,), {})
+        assert await newer == await hub.calls(2) == [(("node", 2), None)]
+        assert await hub.answers("node", 1) is None
 
-    asyncio.run(use())
+    asyncio.run(asyncio.wait_for(use(), 60))
 
 
 def test_functions_outlive_a_moment_without_their_hub_and_tell_its_end() -> None:
     outcomes: list[tuple[str, Any]] = []
     replies: asyncio.Queue[Any] = asyncio.Queue()
 
-    async def take() -> list[Any]:
-        reply = await replies.get()
+    async def take(had: int) -> list[Any]:
+        expected, reply = await replies.get()
+        assert had == expected
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -1278,14 +1448,15 @@ def test_functions_outlive_a_moment_without_their_hub_and_tell_its_end() -> None
             outcomes.append((key, pickle.loads(outcome)))
             answered.set()
 
-        hub = SimpleNamespace(calls=SimpleNamespace(remote=take), answer=SimpleNamespace(remote=answer))
+        calls = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=take))
+        hub = SimpleNamespace(calls=calls, answer=SimpleNamespace(remote=answer))
         functions = Functions([forever, here], hub)
-        replies.put_nowait(ActorUnavailableError("for a moment", None))
+        replies.put_nowait((0, ActorUnavailableError("for a moment", None)))
         # The first is cancelled before its first step.
-        replies.put_nowait([("a", ("forever", (), {})), ("a", None), ("b", ("here", (), {}))])
+        replies.put_nowait((0, [("a", ("forever", (), {})), ("a", None), ("b", ("here", (), {}))]))
         await answered.wait()
         assert (outcomes, functions.error) == ([("b", (True, 5))], None)
-        replies.put_nowait(ActorDiedError())
+        replies.put_nowait((3, ActorDiedError()))
         with pytest.raises(ActorDiedError):
             await functions.wait()
         assert isinstance(functions.error, ActorDiedError)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -189,7 +190,9 @@ class Batch:
         self._iterator: Generator[RolloutResult, None, None] | None = None
         self._reader: int | None = None
         """The thread that has the synchronous loop."""
-        self._cancel: Callable[[], None] | None = None
+        self._end: Callable[[], object] | None = None
+        """Ends what runs, called in any thread."""
+        self._is_closed = False
 
     @property
     def progress(self) -> Progress:
@@ -218,11 +221,19 @@ class Batch:
         self.close()
 
     def close(self) -> None:
-        """Ends the rollouts of a synchronous loop that was left, and a loop that runs in another thread."""
+        """Ends the rollouts, and the loop over their results, also one of another task or thread, or that begins later.
+
+        Of a synchronous loop of this thread, all have ended when it returns.
+        """
+        self._stop()
         if self._reader == threading.get_ident() and self._iterator is not None:
             self._iterator.close()
-        elif self._cancel is not None:
-            self._cancel()
+
+    def _stop(self) -> None:
+        self._is_closed = True
+        if self._end is not None:
+            with suppress(RuntimeError):  # its event loop has ended
+                self._end()
 
     def _use(self) -> None:
         if self._is_used:
@@ -244,9 +255,12 @@ class Batch:
                     yield result
             if not self._state.waiting:
                 return
+            driver = Driver(self._plan, self._state, file, lambda: str(self.progress))
+            self._end = partial(asyncio.get_running_loop().call_soon_threadsafe, driver.close)
+            if self._is_closed:
+                return
             if not ray.is_initialized():
                 raise StartError('Ray is not initialized: call ray.init(), or ray.init("auto") for a cluster that runs')
-            driver = Driver(self._plan, self._state, file, lambda: str(self.progress))
             try:
                 async with aclosing(driver.results()) as results:
                     async for result in results:
@@ -274,8 +288,6 @@ class Batch:
             end: BaseException | None = None
             try:
                 loop.run_until_complete(task)
-            except asyncio.CancelledError:
-                pass
             except BaseException as error:
                 end = error
                 if not task.done():  # SystemExit and KeyboardInterrupt of any task end the loop
@@ -287,12 +299,7 @@ class Batch:
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
 
-        def cancel() -> None:
-            with suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(task.cancel)
-
         task = loop.create_task(main())
-        self._cancel = cancel
         thread = threading.Thread(target=run, name="rlm-batch", daemon=True)
         thread.start()
         is_over = False
@@ -304,7 +311,7 @@ class Batch:
                 raise one
         finally:
             if not is_over:
-                cancel()
+                self._stop()
                 while isinstance(came.get(), RolloutResult):
                     pass
             thread.join()

@@ -11,7 +11,7 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,7 +84,7 @@ class Attempt:
     losses: int = 0
     """How often its node died."""
     lost: Spending = Spending()
-    """What was spent before that."""
+    """What was spent until then."""
     is_sent: bool = False
     """Whether the node that has it knows of it."""
 
@@ -143,7 +143,8 @@ class Driver:
         self._file = file
         self._words = words
         """The progress, as a line."""
-        self._came: asyncio.Queue[RolloutResult | BaseException] = asyncio.Queue(MAX_UNREAD)
+        self._came: asyncio.Queue[RolloutResult | BaseException | None] = asyncio.Queue(MAX_UNREAD)
+        """None: that is the end."""
         self._changed = asyncio.Event()
         """Set when there may be something to begin, or nothing is left to wait for."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -156,12 +157,30 @@ class Driver:
         self._has_hub = asyncio.Event()
         self._failed_starts: dict[str, int] = {}
         """Of nodes, by their ids."""
+        self._closing: asyncio.Task[None] | None = None
 
     async def results(self) -> AsyncGenerator[RolloutResult, None]:
-        """The results of all attempts that wait. Raises what ends the batch."""
+        """The results of all attempts that wait, until `close`. Raises what ends the batch."""
         left = len(self._state.waiting)
         self._total = self._state.done + left
-        self._begin(self._look())
+        for work in (self._look(), self._start()):
+            self._begin(work)
+        while left > 0:
+            one = await self._came.get()
+            if one is None:
+                break
+            if isinstance(one, BaseException):
+                raise one
+            left -= 1
+            yield one
+
+    def close(self) -> asyncio.Task[None]:
+        """Ends the results and what runs. Safe to repeat."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        return self._closing
+
+    async def _start(self) -> None:
         self._hub = await start_hub(self._plan.budget)
         self._has_hub.set()
         if self._plan.driver_tools:
@@ -169,15 +188,12 @@ class Driver:
             self._begin(self._functions.wait())
         for work in (self._dispatch(), self._count()):
             self._begin(work)
-        while left > 0:
-            one = await self._came.get()
-            if isinstance(one, BaseException):
-                raise one
-            left -= 1
-            yield one
 
-    async def close(self) -> None:
-        """Ends what runs. Nodes end their rollouts, and remove their directories."""
+    async def _close(self) -> None:
+        """Nodes end their rollouts, and remove their directories."""
+        while not self._came.empty():
+            self._came.get_nowait()
+        self._came.put_nowait(None)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -194,8 +210,8 @@ class Driver:
             for one in late:
                 one.cancel()
         if self._hub is not None:
-            with suppress(RayError):
-                self._state.spent = await self._hub.spent.remote()
+            with suppress(RayError, asyncio.TimeoutError):
+                self._state.spent = await asyncio.wait_for(self._hub.spent.remote(), _CLOSE_LIMIT)
             actors.append(self._hub)
         for actor in actors:
             ray.kill(actor)
@@ -411,8 +427,8 @@ class Driver:
             for rollout in await place.actor.take_back.remote(most):
                 if (attempt := place.given.pop(rollout, None)) is not None:
                     self._state.waiting.append(attempt)
-        except RayError:
-            pass  # its exchange says so
+        except RayError as error:
+            await self._lose_all(place, error)
         finally:
             place.is_asked_back = False
             self._changed.set()
@@ -429,7 +445,7 @@ class Driver:
             return
         if document["stop_reason"] == "cancelled":
             # Nobody here does that: its node is being ended, or has no room for its context.
-            [lost] = await self._hub.take.remote([attempt.id])
+            [lost] = await self._hub.spent_by.remote([attempt.id])
             await self._lose(place, attempt, lost, document["error"] or "its rollouts were cancelled there")
             return
         document["node"] = place.address
@@ -450,7 +466,7 @@ class Driver:
         begun = {
             attempt.id: (attempt, lost)
             for at, (attempt, lost) in enumerate(zip(sent, spent, strict=True))
-            if at < self._plan.concurrency or lost.calls > 0
+            if at < self._plan.concurrency or lost != attempt.lost
         }
         self._state.waiting.extendleft(attempt for attempt in reversed(given) if attempt.id not in begun)
         for attempt, lost in begun.values():
@@ -458,7 +474,7 @@ class Driver:
 
     async def _lose(self, place: Place, attempt: Attempt, lost: Spending, cause: object) -> None:
         attempt.losses += 1
-        attempt.lost = _sum(attempt.lost, lost)
+        attempt.lost = lost
         self._state.losses += 1
         if attempt.losses <= self._plan.max_losses:
             self._state.waiting.appendleft(attempt)
@@ -526,9 +542,9 @@ def _warn(words: str) -> None:
     warnings.warn_explicit(words, UserWarning, __file__, 0)
 
 
-async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
+async def to_its_end(work: Awaitable[None]) -> None:
     """Awaits something, also if that is cancelled several times meanwhile."""
-    task = asyncio.create_task(work)
+    task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -543,16 +559,6 @@ async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
 async def _closed(actor: Any) -> None:
     with suppress(RayError):
         await actor.close.remote()
-
-
-def _sum(one: Spending, other: Spending) -> Spending:
-    return Spending(
-        one.calls + other.calls,
-        one.prompt_tokens + other.prompt_tokens,
-        one.completion_tokens + other.completion_tokens,
-        one.tokens + other.tokens,
-        None if one.cost_usd is None or other.cost_usd is None else one.cost_usd + other.cost_usd,
-    )
 
 
 def _of_losses(attempt: Attempt) -> dict[str, Any]:

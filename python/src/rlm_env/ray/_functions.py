@@ -13,14 +13,10 @@ from contextlib import suppress
 from typing import Any
 
 from ray import cloudpickle
-from ray.exceptions import ActorUnavailableError
 
 from .._server import Raised, Threads, message_of
 from .._tools import Tool, tools_of
-from ._hub import HubClient
-
-RETRY_PAUSE = 0.1
-"""Seconds before the hub is asked again that could not be reached."""
+from ._hub import HubClient, Key, letters
 
 LIMIT = 300.0
 """Seconds of a call of a driver's tool without a limit of its own."""
@@ -90,7 +86,7 @@ class Functions:
         self._tools = tools_of(tools)
         self._hub = hub
         self._threads = Threads()
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[Key, asyncio.Task[None]] = {}
         self._serving = asyncio.create_task(self._serve())
 
     async def wait(self) -> None:
@@ -104,24 +100,18 @@ class Functions:
         return self._serving.exception() if has_ended else None
 
     async def _serve(self) -> None:
-        while True:
-            try:
-                calls = await self._hub.calls.remote()
-            except ActorUnavailableError:
-                await asyncio.sleep(RETRY_PAUSE)
-                continue
-            for key, call in calls:
-                if call is not None:
-                    self._begin(key, call)
-                elif key in self._running:
-                    self._running[key].cancel()
+        async for key, call in letters(self._hub.calls):
+            if call is not None:
+                self._begin(key, call)
+            elif key in self._running:
+                self._running[key].cancel()
 
-    def _begin(self, key: str, call: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
+    def _begin(self, key: Key, call: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
         task = self._running[key] = asyncio.create_task(self._call(key, *call))
         # Also of one that is cancelled before its first step.
         task.add_done_callback(lambda _: self._running.pop(key, None))
 
-    async def _call(self, key: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    async def _call(self, key: Key, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         outcome = await self._outcome(self._tools[name], args, kwargs)
         try:
             pickled = cloudpickle.dumps(outcome)

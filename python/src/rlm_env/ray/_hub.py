@@ -3,6 +3,8 @@
 Ray runs a bounded number of an actor's calls at once, and whatever waits for an answer must not keep out the call that
 brings it. So the only calls that wait are those for the letters in a mailbox: one of the driver, and one of each actor
 on a node.
+
+Where a call or its reply is lost on the way, it is made again: whatever comes twice, or late, counts once.
 """
 
 # pyright: reportAttributeAccessIssue=false, reportMissingImports=false
@@ -11,15 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnschedulableError, RayError
+from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .._errors import EndedError
@@ -38,13 +39,36 @@ class News:
     """Ends of reservations."""
     spent: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     """Of requests for which nothing is reserved: ids of rollouts, and what."""
+    number: int = 0
+    """How often it has told some before."""
+
+
+class _Numbers:
+    """Numbers from 0 of what comes from one sender, in any order."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        """All below have come."""
+        self._later: set[int] = set()
+
+    def add(self, number: int) -> bool:
+        """Returns whether it comes for the first time."""
+        if number < self._next or number in self._later:
+            return False
+        self._later.add(number)
+        while self._next in self._later:
+            self._later.remove(self._next)
+            self._next += 1
+        return True
 
 
 class _Mailbox:
-    """Letters to one reader."""
+    """Letters to one reader, each of which is kept until the reader says that it has come."""
 
     def __init__(self) -> None:
+        self._had = 0
         self._letters: list[Any] = []
+        """Those after the first ones that the reader has had."""
         self._came = asyncio.Event()
         """Of the newest call of `take`: there are letters, or a newer call."""
 
@@ -52,31 +76,43 @@ class _Mailbox:
         self._letters.append(letter)
         self._came.set()
 
-    async def take(self) -> list[Any]:
-        """Waits until there are some. A newer call ends the wait of the one before, whose reader may be cut off."""
+    async def take(self, had: int) -> list[Any]:
+        """The letters for a reader that has had so many. Waits until there are some, or a newer call."""
         self.end_wait()
         came = self._came
+        del self._letters[: max(had - self._had, 0)]
+        self._had = max(had, self._had)
         if not self._letters:
             await came.wait()
-        if came is not self._came:
-            return []
-        letters, self._letters = self._letters, []
-        return letters
+        return list(self._letters)
 
     def end_wait(self) -> None:
         self._came.set()
         self._came = asyncio.Event()
 
 
+@dataclass
+class _Asker:
+    """What the hub knows of an actor on a node."""
+
+    answers: _Mailbox = field(default_factory=_Mailbox)
+    """Keys of what it has asked, and the answers."""
+    news: _Numbers = field(default_factory=_Numbers)
+    calls: _Numbers = field(default_factory=_Numbers)
+
+
+Key = tuple[str, int]
+"""Of a call of a function: its actor, and its number there."""
+
+
 class _Hub:
     def __init__(self, budget: Budget | None) -> None:
         self._ledger = Ledger(budget or Budget(), self._send)
         self._calls = _Mailbox()
-        """To the driver: calls of its functions by their ids, with name and arguments; None: it was cancelled."""
-        self._callers: dict[str, str] = {}
-        """The actors that wait for answers, by the ids of their calls."""
-        self._answers: defaultdict[str, _Mailbox] = defaultdict(_Mailbox)
-        """To actors, by their keys: ids of what they have asked, and the answers."""
+        """To the driver: calls of its functions by their keys, with name and arguments; None: it was cancelled."""
+        self._waiting: set[Key] = set()
+        """The calls that have no answer."""
+        self._askers: defaultdict[str, _Asker] = defaultdict(_Asker)
 
     async def reserve(self, actor: str, request: Mapping[str, Any], news: News) -> int | str | None:
         """The bound on the completion, or why there is no room. None: it waits, and is answered by `answers`."""
@@ -85,59 +121,83 @@ class _Hub:
 
     async def tell(self, actor: str, news: News) -> bool:
         """Takes in what a node has spent. False: it was taken for dead, and must end what it runs."""
-        for settled in news.settled:
-            self._ledger.settle(settled)
-        for rollout, spent in news.spent:
-            self._ledger.count(actor, rollout, spent)
+        if self._askers[actor].news.add(news.number):
+            for settled in news.settled:
+                self._ledger.settle(settled)
+            for rollout, spent in news.spent:
+                self._ledger.count(actor, rollout, spent)
         return not self._ledger.is_lost(actor)
 
     async def lose(self, actor: str, rollouts: list[str]) -> list[Spending]:
-        """What these rollouts had spent on a node that died, or is only cut off: then it hears of that by its calls."""
+        """What these rollouts had spent, whose node has died, or is cut off: then it hears of that by its calls."""
         self._ledger.lose(actor)
-        for key in [key for key, caller in self._callers.items() if caller == actor]:
+        for key in [key for key in self._waiting if key[0] == actor]:
             await self.cancel(key)
-        if (box := self._answers.pop(actor, None)) is not None:
-            box.end_wait()
-        return await self.take(rollouts)
+        self._askers[actor].answers.end_wait()
+        return await self.spent_by(rollouts)
 
-    async def take(self, rollouts: list[str]) -> list[Spending]:
-        """What these rollouts have spent, which have ended and are to be begun again."""
-        return [self._ledger.take(rollout) for rollout in rollouts]
+    async def spent_by(self, rollouts: list[str]) -> list[Spending]:
+        """What these rollouts have spent, on all nodes where they were begun."""
+        return [self._ledger.spent_by(rollout) for rollout in rollouts]
 
     async def spent(self) -> Spending:
         return self._ledger.spent
 
-    async def call(self, actor: str, key: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    async def call(self, key: Key, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Calls a function of the driver, which is answered by `answers`."""
-        if self._ledger.is_lost(actor):
-            return  # `answers` tells it
-        self._callers[key] = actor
-        self._calls.put((key, (name, args, kwargs)))
+        actor, number = key
+        # One that was lost hears of that by `answers`.
+        if self._askers[actor].calls.add(number) and not self._ledger.is_lost(actor):
+            self._waiting.add(key)
+            self._calls.put((key, (name, args, kwargs)))
 
-    async def cancel(self, key: str) -> None:
-        """Nobody waits for this call any more."""
-        if self._callers.pop(key, None) is not None:
+    async def cancel(self, key: Key) -> None:
+        """Nobody waits for this call any more. One that has not come yet comes too late."""
+        actor, number = key
+        self._askers[actor].calls.add(number)
+        if key in self._waiting:
+            self._waiting.remove(key)
             self._calls.put((key, None))
 
-    async def calls(self) -> list[Any]:
-        """What has come for the driver. Waits until there is something."""
-        return await self._calls.take()
+    async def calls(self, had: int) -> list[Any]:
+        """What has come for the driver, which has had so many. Waits until there is something."""
+        return await self._calls.take(had)
 
-    async def answer(self, key: str, outcome: Outcome) -> None:
-        if (actor := self._callers.pop(key, None)) is not None:
-            self._send(actor, key, outcome)
+    async def answer(self, key: Key, outcome: Outcome) -> None:
+        if key in self._waiting:
+            self._waiting.remove(key)
+            self._send(key[0], key, outcome)
 
-    async def answers(self, actor: str) -> list[Any] | None:
-        """What has come for an actor. Waits until there is something. None: the actor was taken for dead."""
-        answers = [] if self._ledger.is_lost(actor) else await self._answers[actor].take()
+    async def answers(self, actor: str, had: int) -> list[Any] | None:
+        """What has come for an actor that has had so many. Waits until there is some. None: it was taken for dead."""
+        answers = [] if self._ledger.is_lost(actor) else await self._askers[actor].answers.take(had)
         return None if self._ledger.is_lost(actor) else answers
 
-    def _send(self, actor: str, key: str, answer: Any) -> None:
-        self._answers[actor].put((key, answer))
+    def _send(self, actor: str, key: Any, answer: Any) -> None:
+        self._askers[actor].answers.put((key, answer))
 
 
-_Actor: Any = ray.remote(num_cpus=0, max_concurrency=10_000)(_Hub)
+_Actor: Any = ray.remote(num_cpus=0, max_concurrency=10_000, max_task_retries=-1)(_Hub)
 """Without a share of a CPU: it only waits. Each actor on a node always has one call here."""
+
+_RETRY_PAUSE = 0.1
+
+
+async def letters(take: Any, *args: Any) -> AsyncGenerator[Any, None]:
+    """What comes to a mailbox of the hub, each once, until the hub says that no more will."""
+    had = 0
+    while True:
+        try:
+            # Not by Ray: of a call that the end of the hub cuts off, it says on the terminal that it makes it again.
+            came = await take.options(max_task_retries=0).remote(*args, had)
+        except ActorUnavailableError:
+            await asyncio.sleep(_RETRY_PAUSE)
+            continue
+        if came is None:
+            return
+        had += len(came)
+        for one in came:
+            yield one
 
 
 class HubClient:
@@ -148,8 +208,9 @@ class HubClient:
         self._actor = actor
         self.lost = asyncio.Event()
         """Set when the hub says that this actor was taken for dead."""
-        self._waiting: dict[str, asyncio.Future[Any]] = {}
-        """What it has asked, by the ids."""
+        self._called = 0
+        self._waiting: dict[Any, asyncio.Future[Any]] = {}
+        """What it has asked, by the keys."""
         self._listening: asyncio.Task[None] | None = None
 
     async def tell(self, news: News) -> None:
@@ -169,10 +230,10 @@ class HubClient:
 
     async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         """Calls a function of the driver."""
-        key = uuid.uuid4().hex
+        key, self._called = (self._actor, self._called), self._called + 1
         with self._asked(key) as answer:
             try:
-                await self._hub.call.remote(self._actor, key, name, args, kwargs)
+                await self._hub.call.remote(key, name, args, kwargs)
                 outcome: Outcome = await answer
             except asyncio.CancelledError:
                 self._hub.cancel.remote(key)
@@ -184,7 +245,7 @@ class HubClient:
             self._listening.cancel()
 
     @contextmanager
-    def _asked(self, key: str) -> Iterator[asyncio.Future[Any]]:
+    def _asked(self, key: Any) -> Iterator[asyncio.Future[Any]]:
         if self._listening is None:
             self._listening = asyncio.create_task(self._listen())
         self._waiting[key] = asyncio.get_running_loop().create_future()
@@ -196,10 +257,9 @@ class HubClient:
     async def _listen(self) -> None:
         error: Exception = EndedError(LOST)
         try:
-            while (answers := await self._hub.answers.remote(self._actor)) is not None:
-                for key, answer in answers:
-                    if key in self._waiting and not self._waiting[key].done():
-                        self._waiting[key].set_result(answer)
+            async for key, answer in letters(self._hub.answers, self._actor):
+                if key in self._waiting and not self._waiting[key].done():
+                    self._waiting[key].set_result(answer)
             self.lost.set()
         except RayError as lost_hub:
             error = lost_hub

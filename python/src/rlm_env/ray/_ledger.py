@@ -10,6 +10,8 @@ from typing import Any
 
 from .._models import Budget, Spending
 
+GIVEN_UP = "the request was given up"
+
 LOST = "this node was taken for dead: its attempts run elsewhere"
 """Why nothing is reserved for an actor that was lost, and still runs."""
 
@@ -49,6 +51,8 @@ class Ledger:
         self._waiting: dict[str, tuple[str, Mapping[str, Any]]] = {}
         """The requests that wait for room by their ids, with the actors that ask."""
         self._answer = answer
+        self._given_up: set[str] = set()
+        """Requests that were not sent: one that comes again, or only now, reserves nothing."""
         self._lost: set[str] = set()
         """Actors that were taken for dead."""
         self._presumed: dict[str, Counter[str]] = {}
@@ -63,6 +67,8 @@ class Ledger:
         """
         if actor in self._lost:
             return LOST
+        if request["id"] in self._given_up:
+            return GIVEN_UP
         room = self._try(actor, request)
         if room is None:
             self._waiting[request["id"]] = actor, request
@@ -71,7 +77,9 @@ class Ledger:
     def settle(self, settled: Mapping[str, Any]) -> None:
         """Ends a reservation at what the request has cost: 0 calls where it was not sent."""
         if (waiting := self._waiting.pop(settled["id"], None)) is not None:
-            self._answer(waiting[0], settled["id"], "the request was given up")
+            self._answer(waiting[0], settled["id"], GIVEN_UP)
+        if settled["calls"] == 0:
+            self._given_up.add(settled["id"])
         held = self._held.get(settled["id"])
         if held is not None:
             self._end(settled["id"], held, _spent(settled))
@@ -103,9 +111,9 @@ class Ledger:
         if actor not in self._lost:  # The rollout runs elsewhere.
             self._rollouts.setdefault(rollout, Counter()).update(spent)
 
-    def take(self, rollout: str) -> Spending:
-        """What a rollout has spent since this was asked before."""
-        return _spending(self._rollouts.pop(rollout, Counter()))
+    def spent_by(self, rollout: str) -> Spending:
+        """What a rollout has spent, on all nodes where it was begun."""
+        return _spending(self._rollouts.get(rollout, Counter()))
 
     @property
     def spent(self) -> Spending:

@@ -8,20 +8,19 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayError
 
 from .._errors import ProtocolError
 from .._models import ChatModel
 from .._rollouts import Process, running
 from .._tools import Tool
 from ._context import Packed, Unpacker
-from ._functions import RETRY_PAUSE, attached
+from ._functions import attached
 from ._hub import HubClient, News
 from ._versions import Versions, versions
 
@@ -33,7 +32,6 @@ _GATHER_LIMIT = 0.25
 most (`concurrency`) are enough, and so are those of all that run."""
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "cost_usd")
-_T = TypeVar("_T")
 _HEAD = re.compile(rb'\{"rollout":"(?P<rollout>[^"]*)","time":[^,]*,"event":"(?P<event>[^"]*)"')
 """How a line begins."""
 
@@ -242,7 +240,7 @@ class _Node:
             self._news.settled.append(request["settle"])
             return 200, {}
         reserve = {**request["reserve"], "rollout": self._attempt_of(request["reserve"]["rollout"])}
-        room = await self._with_news(lambda news: self._hub.reserve(reserve, news))
+        room = await self._hub.reserve(reserve, self._take_news())
         return (402, {"error": room}) if isinstance(room, str) else (200, {"completion_tokens": room})
 
     async def _tell(self) -> None:
@@ -253,23 +251,11 @@ class _Node:
 
     async def _tell_news(self) -> None:
         if self._news.settled or self._news.spent:
-            await self._with_news(self._hub.tell)
+            await self._hub.tell(self._take_news())
 
-    async def _with_news(self, ask: Callable[[News], Coroutine[Any, Any, _T]]) -> _T:
-        """Asks the hub something, and tells it the news with that.
-
-        If it may not have got them, it is told the ends of reservations again, and counts each once. One that is out of
-        reach for a moment is asked again.
-        """
-        while True:
-            news, self._news = self._news, News()
-            try:
-                return await ask(news)
-            except RayError as error:
-                self._news.settled[:0] = news.settled
-                if not isinstance(error, ActorUnavailableError):
-                    raise
-            await asyncio.sleep(RETRY_PAUSE)
+    def _take_news(self) -> News:
+        news, self._news = self._news, News(number=self._news.number + 1)
+        return news
 
 
 Node: Any = ray.remote(max_restarts=0, max_task_retries=0)(_Node)

@@ -10,10 +10,9 @@ import math
 import os
 import time
 import uuid
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -39,6 +38,15 @@ _CONCURRENCY = 1000
 """Calls of an actor that are under way at once: one that interrupts must get through."""
 
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _again(method: _Method) -> _Method:
+    """A method that Ray calls again where a call or its reply was lost on the way."""
+    called_again: _Method = ray.method(max_task_retries=-1)(method)
+    return called_again
+
+
 class _Session:
     """The session in its actor, which ends with its owner; the worker ends with the actor."""
 
@@ -55,10 +63,9 @@ class _Session:
             config = dataclasses.replace(config, fs_root=self._directory.path)
         functions = attached(driver_tools, HubClient(hub, uuid.uuid4().hex))
         self._session = AsyncSession(config, tools=[*tools, *functions], models=models)
-        self._calls: dict[str, asyncio.Task[Response]] = {}
-        """Calls of `execute` by their keys, those included that will be refused."""
-        self._cancelled: deque[str] = deque(maxlen=100)
-        """Keys of calls that were cancelled before they came: large code travels longer than a word."""
+        self._calls: dict[str, asyncio.Future[Any]] = {}
+        """What came by `once`, by the keys."""
+        self._ended = asyncio.Event()
         self._running = 0
         self._used = time.monotonic()
 
@@ -71,23 +78,23 @@ class _Session:
             raise
         return str(ray.util.get_node_ip_address())
 
-    async def execute(self, code: str, *, key: str | None = None, **options: Any) -> Response:
-        call = asyncio.create_task(self._session.execute(code, **options))
-        key = key or uuid.uuid4().hex
-        self._calls[key] = call
-        if key in self._cancelled:
-            call.cancel()
-        try:
-            return await self._in_use(call)
-        finally:
-            del self._calls[key]
+    @_again
+    async def once(self, key: str, had: list[str], method: str, *args: Any, **kwargs: Any) -> Any:
+        """Calls a method, once for each key, however often Ray makes this call. Its result is kept until it is one that
+        the caller has had."""
+        for one in had:
+            self._calls.pop(one, None)
+        if key not in self._calls:
+            self._calls[key] = asyncio.create_task(getattr(self, method)(*args, **kwargs))
+        return await asyncio.shield(self._calls[key])
 
+    @_again
     async def cancel(self, key: str) -> None:
-        """Cancels the call with this key, if it has not ended, or when it comes."""
-        if key in self._calls:
-            self._calls[key].cancel()
-        else:
-            self._cancelled.append(key)
+        """Cancels the call with this key, also before it comes: large code travels longer than a word."""
+        self._calls.setdefault(key, asyncio.get_running_loop().create_future()).cancel()
+
+    async def execute(self, code: str, **options: Any) -> Response:
+        return await self._in_use(self._session.execute(code, **options))
 
     async def set(self, variables: Mapping[str, Any]) -> Response:
         return await self._in_use(self._session.set(variables))
@@ -107,17 +114,21 @@ class _Session:
     async def restart(self) -> None:
         await self._in_use(self._session.restart())
 
+    @_again
     async def idle(self) -> float:
         """Seconds since the end of the last call: 0 while one runs, whoever makes it."""
         return 0.0 if self._running else time.monotonic() - self._used
 
+    @_again
     async def wait(self) -> None:
-        """Never returns: Ray ends this call with the actor."""
-        await asyncio.Event().wait()
+        """Waits for the end. Ray ends this call with the actor."""
+        await self._ended.wait()
 
+    @_again
     async def close(self) -> None:
         await self._session.close()
         self._remove()
+        self._ended.set()
 
     async def _in_use(self, call: Awaitable[Result]) -> Result:
         self._running += 1
@@ -178,8 +189,10 @@ class SessionActor:
         self._functions: Functions | None = None
         self._starting = asyncio.Lock()
         self._is_closed = self._has_ended = False
-        self._given_up: Any = None
-        """Ray's reference to a call that was cancelled, and may still run."""
+        self._given_up: dict[str, Any] = {}
+        """Ray's references to calls that were cancelled, and may still run, by their keys."""
+        self._had: list[str] = []
+        """Keys of calls with a result, which the actor may forget."""
 
     def __reduce__(self) -> Any:
         if self.actor is None:
@@ -212,13 +225,7 @@ class SessionActor:
 
         A call whose `await` is cancelled is interrupted.
         """
-        key = uuid.uuid4().hex
-        try:
-            response: Response = await self._ask("execute", code, key=key, **options)
-        except asyncio.CancelledError:
-            if self.actor is not None:
-                self.actor.cancel.remote(key)
-            raise
+        response: Response = await self._ask("execute", code, **options)
         return response
 
     async def set(self, variables: Mapping[str, Any]) -> Response:
@@ -282,16 +289,9 @@ class SessionActor:
             self._has_ended = True
             raise EndedError(f"driver_tools cannot be called any more: start another session ({failure})") from failure
         try:
-            if self._given_up is not None and method != "restart":
-                with suppress(Exception):
-                    await self._given_up
-                self._given_up = None
-            reply = getattr(self.actor, method).remote(*args, **kwargs)
-            try:
-                return await reply
-            except asyncio.CancelledError:
-                self._given_up = reply
-                raise
+            if method != "restart":
+                await self._let_end()
+            return await self._once(method, *args, **kwargs)
         except RayTaskError as error:
             raise error.cause from None
         except RayError as error:
@@ -302,6 +302,29 @@ class SessionActor:
             raise EndedError(
                 f"the session {place} has ended, and its state is lost: start another ({_first_line(error)})"
             ) from error
+
+    async def _let_end(self) -> None:
+        """Waits for calls that were given up."""
+        for key, reply in list(self._given_up.items()):
+            with suppress(Exception):
+                await reply
+            if self._given_up.pop(key, None) is not None:
+                self._had.append(key)
+
+    async def _once(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        key = uuid.uuid4().hex
+        had, self._had = self._had, []
+        reply = self.actor.once.remote(key, had, method, *args, **kwargs)
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            self._given_up[key] = reply
+            if method == "execute":
+                self.actor.cancel.remote(key)
+            raise
+        finally:
+            if key not in self._given_up:
+                self._had.append(key)
 
 
 def _handle(actor: Any, node: str) -> SessionActor:
@@ -469,9 +492,13 @@ class SessionPool:
 
         if pooled.session is None or not is_idle():
             return
-        # Others may have its handle.
-        with suppress(RayError):
-            if await pooled.session.actor.idle.remote() <= self._idle_timeout:
+        try:
+            # Others may have its handle.
+            if await asyncio.wait_for(pooled.session.actor.idle.remote(), _CLOSE_LIMIT) <= self._idle_timeout:
                 return
+        except asyncio.TimeoutError:
+            return  # what holds it up may be a call
+        except RayError:
+            pass  # it has died
         if is_idle() and self._sessions.get(key) is pooled:
             await self.release(key)

@@ -174,7 +174,7 @@ async def ledger() -> None:
     spent = {"calls": 1, "prompt_tokens": 100, "completion_tokens": 100, "cost_usd": None}
 
     async def once(number: int) -> None:
-        news = News([{**spent, "id": str(number - 64)}])
+        news = News([{**spent, "id": str(number - 64)}], number=number + 1)
         await hub.reserve.remote("node", {**request, "id": str(number)}, news)
 
     async def many(numbers: Iterator[int]) -> None:

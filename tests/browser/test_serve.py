@@ -213,6 +213,11 @@ def test_an_answer_that_comes_too_late_is_not_shown(page: Page, server: Server, 
     expect(page.locator("article")).to_contain_text("the answer is final")
 
 
+def settle(page: Page) -> None:
+    """Waits until the page has drawn what it has asked for."""
+    page.evaluate("redraw()")
+
+
 HOLD = """() => {
     const plain = fetch;
     window.finish = undefined;
@@ -250,6 +255,14 @@ def test_what_comes_for_a_place_that_was_left_changes_nothing(page: Page, server
         finish(error)
         assert rows.count() == 2
         assert page.locator("#trouble").is_hidden()
+    # One that is wanted is asked for again.
+    page.route("**/body?at=1", lambda route: route.abort(), times=1)
+    page.evaluate("location.hash = '#r1'")
+    expect(page.locator("#trouble")).to_contain_text("Failed to fetch")
+    expect(page.locator("article h2")).to_have_text("letters-2")
+    expect(page.locator("#trouble")).to_be_hidden()
+    page.go_back()
+    expect(rows).to_have_count(2)
     # Nor is a turn shown that the reader has left.
     ask("#r1t2")
     page.evaluate("location.hash = '#r1t1'")
@@ -423,6 +436,30 @@ def test_a_page_finds_the_server_again_after_it_was_restarted(page: Page, server
     expect(page.locator("article h2")).to_have_text("other")
 
 
+def test_a_file_that_is_read_again_moves_nobody(page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text("".join(named(f"r{number}") for number in range(60)))
+    page.goto(server.start("view", "run.jsonl"))
+    link = page.get_by_role("link", name="r50", exact=True)
+    link.focus()
+    page.evaluate("window.before = instance")
+    top = page.evaluate("scrollY")
+    assert top > 0
+    os.utime(file, (1, 1))
+    until(page, lambda: page.evaluate("instance !== before"))
+    expect(link).to_be_focused()
+    assert page.evaluate("scrollY") == top
+    page.evaluate("location.hash = '#compare=0,1'")
+    turn = page.locator(".comparison details.turn summary").last
+    turn.click()
+    page.evaluate("window.before = instance")
+    os.utime(file, (2, 2))
+    until(page, lambda: page.evaluate("instance !== before"))
+    settle(page)
+    expect(turn).to_be_focused()
+    assert not turn.evaluate("summary => summary.parentElement.open")
+
+
 def test_two_tabs_and_one_that_is_stalled(browser: Browser, page: Page, server: Server, tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     grow(file, EXAMPLE)
@@ -430,6 +467,8 @@ def test_two_tabs_and_one_that_is_stalled(browser: Browser, page: Page, server: 
     cookies = page.context.cookies()
     other = page.context.new_page()
     other.goto(page.url)
+    for tab in (page, other):
+        expect(tab.locator("article h2")).to_be_visible()
     # It asks for events, and never reads them.
     stalled = socket.create_connection(("127.0.0.1", urlsplit(page.url).port))
     header = f"Cookie: {cookies[0]['name']}={cookies[0]['value']}"

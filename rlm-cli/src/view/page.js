@@ -498,6 +498,7 @@ function again(work) {
         }
     };
 }
+const NEXT_TRY = 2000;
 const atsOf = (now) => (now.kind === "rollout" ? [now.at] : now.ats);
 const shownOf = (now) => main.querySelector(now.kind === "rollout" ? `article[data-at="${now.at}"]` : `.comparison[data-of="${now.ats}"]`);
 async function draw(now, { signal }) {
@@ -508,6 +509,7 @@ async function draw(now, { signal }) {
         const articles = await Promise.all(atsOf(now).map((at) => articleOf(at, signal)));
         if (signal.aborted)
             return;
+        tell("");
         if (now.kind === "rollout")
             drawRollout(now, articles[0]);
         else
@@ -519,6 +521,8 @@ async function draw(now, { signal }) {
         if (!shownOf(now))
             main.replaceChildren();
         trouble(error);
+        const next = setTimeout(redraw, NEXT_TRY);
+        signal.addEventListener("abort", () => clearTimeout(next));
     }
 }
 let redraw = async () => { };
@@ -554,7 +558,9 @@ function begin() {
     heading.focus({ preventScroll: true });
 }
 function missing(at) {
-    main.replaceChildren(make("p", {}, `no rollout ${at} on this page`), make("p", {}, make("a", { href: "#" }, "all rollouts")));
+    if (main.querySelector(`[data-missing="${at}"]`))
+        return;
+    main.replaceChildren(make("p", { "data-missing": at }, `no rollout ${at} on this page`), make("p", {}, make("a", { href: "#" }, "all rollouts")));
 }
 function drawComparison(now, articles) {
     const [left, right] = now.ats.map((at) => rows.get(at));
@@ -629,7 +635,10 @@ function tell(words) {
     one("#trouble").hidden = shown === "";
 }
 const trouble = (error) => tell(String(error));
-addEventListener("hashchange", go);
+addEventListener("hashchange", () => {
+    isTyped = false;
+    go();
+});
 addEventListener("click", ({ target }) => {
     if (target instanceof HTMLAnchorElement && target.href === location.href)
         go();
@@ -818,22 +827,23 @@ const searchAgain = again(async () => {
     if (one("#search").value.trim() !== "")
         await search();
 });
+const idsOf = (now) => (now.kind === "overview" ? "" : atsOf(now).map((at) => rows.get(at)?.id).join(" "));
 function hear({ instance: now, rows: changed }) {
     const isAnew = now !== instance;
     const before = place();
-    const wasShown = before.kind === "rollout" ? rows.get(before.at)?.id : undefined;
+    const wasShown = idsOf(before);
     if (isAnew) {
         instance = now;
-        for (const known of [rows, below, trees, drawn])
+        for (const known of [rows, below, trees])
             known.clear();
         if (found)
             found = new Set();
     }
     take(changed);
-    const isStill = before.kind === "rollout" && wasShown !== undefined && rows.get(before.at)?.id === wasShown;
-    if (isStill && place().kind === "overview")
+    const isStill = idsOf(before) === wasShown;
+    if (isStill && before.kind === "rollout" && place().kind === "overview")
         history.replaceState(null, "", `#r${before.at}`);
-    searchAgain().catch(trouble);
+    (isAnew ? search : searchAgain)().catch(trouble);
     drawStates();
     const here = place();
     const isTouched = (at) => changed.some((row) => row.at === at);
@@ -882,7 +892,7 @@ function listen() {
         if (stream.readyState !== EventSource.CLOSED)
             return;
         asked(`${location.pathname}/events`).then((answer) => answer.body?.cancel()).catch(trouble);
-        nextTry = setTimeout(listen, 2000);
+        nextTry = setTimeout(listen, NEXT_TRY);
     });
 }
 if (isLive)

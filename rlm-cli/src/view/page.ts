@@ -579,6 +579,9 @@ function again(work: () => Promise<void>): () => Promise<void> {
   };
 }
 
+/** Milliseconds after which what failed is asked for again. */
+const NEXT_TRY = 2000;
+
 type Drawn = Exclude<Place, { kind: "overview" }>;
 
 const atsOf = (now: Drawn): number[] => (now.kind === "rollout" ? [now.at] : now.ats);
@@ -594,12 +597,15 @@ async function draw(now: Drawn, { signal }: AbortController): Promise<void> {
   try {
     const articles = await Promise.all(atsOf(now).map((at) => articleOf(at, signal)));
     if (signal.aborted) return;
+    tell("");
     if (now.kind === "rollout") drawRollout(now, articles[0]!);
     else drawComparison(now, articles);
   } catch (error) {
     if (signal.aborted) return;
     if (!shownOf(now)) main.replaceChildren();
     trouble(error);
+    const next = setTimeout(redraw, NEXT_TRY);
+    signal.addEventListener("abort", () => clearTimeout(next));
   }
 }
 
@@ -639,7 +645,8 @@ function begin(): void {
 }
 
 function missing(at: number): void {
-  main.replaceChildren(make("p", {}, `no rollout ${at} on this page`), make("p", {}, make("a", { href: "#" }, "all rollouts")));
+  if (main.querySelector(`[data-missing="${at}"]`)) return;
+  main.replaceChildren(make("p", { "data-missing": at }, `no rollout ${at} on this page`), make("p", {}, make("a", { href: "#" }, "all rollouts")));
 }
 
 /** Two attempts side by side: their ends, then turn by turn. */
@@ -728,7 +735,11 @@ function tell(words: string): void {
 
 const trouble = (error: unknown): void => tell(String(error));
 
-addEventListener("hashchange", go);
+addEventListener("hashchange", () => {
+  // Whoever goes elsewhere is not taken to what is found.
+  isTyped = false;
+  go();
+});
 // Nothing changes where a link leads to the address that there is.
 addEventListener("click", ({ target }) => {
   if (target instanceof HTMLAnchorElement && target.href === location.href) go();
@@ -931,21 +942,23 @@ const searchAgain = again(async () => {
   if (one<HTMLInputElement>("#search").value.trim() !== "") await search();
 });
 
+const idsOf = (now: Place): string => (now.kind === "overview" ? "" : atsOf(now).map((at) => rows.get(at)?.id).join(" "));
+
 function hear({ instance: now, rows: changed }: Changes): void {
   const isAnew = now !== instance;
   const before = place();
-  const wasShown = before.kind === "rollout" ? rows.get(before.at)?.id : undefined;
+  const wasShown = idsOf(before);
   if (isAnew) {
     // Another server, or another file of this name: what was known is void.
     instance = now;
-    for (const known of [rows, below, trees, drawn]) known.clear();
+    for (const known of [rows, below, trees]) known.clear();
     if (found) found = new Set();
   }
   take(changed);
   // Whoever reads the first rollout goes on reading it when there is a second one.
-  const isStill = before.kind === "rollout" && wasShown !== undefined && rows.get(before.at)?.id === wasShown;
-  if (isStill && place().kind === "overview") history.replaceState(null, "", `#r${before.at}`);
-  searchAgain().catch(trouble);
+  const isStill = idsOf(before) === wasShown;
+  if (isStill && before.kind === "rollout" && place().kind === "overview") history.replaceState(null, "", `#r${before.at}`);
+  (isAnew ? search : searchAgain)().catch(trouble);
   drawStates();
   const here = place();
   const isTouched = (at: number): boolean => changed.some((row) => row.at === at);
@@ -991,7 +1004,7 @@ function listen(): void {
     // The browser tries again by itself, but not after an answer that is none of a stream: it says why.
     if (stream.readyState !== EventSource.CLOSED) return;
     asked(`${location.pathname}/events`).then((answer) => answer.body?.cancel()).catch(trouble);
-    nextTry = setTimeout(listen, 2000);
+    nextTry = setTimeout(listen, NEXT_TRY);
   });
 }
 

@@ -17,7 +17,7 @@ use crate::workspace::Transcript;
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Characters of an output that stay when the conversation must be cut down for the last turn.
-const SHORT_OUTPUT: usize = 500;
+pub(super) const SHORT_OUTPUT: usize = 500;
 
 /// The conversation so far.
 #[derive(Debug)]
@@ -130,19 +130,19 @@ impl Conversation {
         if let Some(older) = self.older_than(newest) {
             self.replace(older, Vec::new());
         }
-        self.cut_from(self.beginning());
+        self.cut_from(self.beginning(), SHORT_OUTPUT);
     }
 
     /// Cuts the outputs of the turns that are kept in full.
-    pub(super) fn cut_outputs(&mut self) {
-        self.cut_from(self.turns.first().copied().unwrap_or(self.messages.len()));
+    pub(super) fn cut_outputs(&mut self, chars: usize) {
+        self.cut_from(self.turns.first().copied().unwrap_or(self.messages.len()), chars);
     }
 
-    fn cut_from(&mut self, start: usize) {
+    fn cut_from(&mut self, start: usize, chars: usize) {
         for (at, message) in self.messages.iter_mut().enumerate().skip(start) {
             let Some(Json::String(text)) = message.get_mut("content") else { continue };
             if at != self.asked {
-                *text = cut(text, SHORT_OUTPUT);
+                *text = cut(text, chars);
             }
         }
         self.recount();

@@ -23,7 +23,7 @@ use tokio::time::timeout_at;
 use super::calls::{Call, CallTarget, CallableTools, ParsedReply};
 use super::clock::Clock;
 use super::config::{Compaction, Control, RolloutConfig};
-use super::conversation::Conversation;
+use super::conversation::{Conversation, SHORT_OUTPUT};
 use super::log::Log;
 use super::recursion::Recursion;
 use super::registration::RegisteredRollout;
@@ -49,6 +49,9 @@ const FULL_PERCENT: u128 = 92;
 
 /// Turns that stay when the conversation must be cut down for the last turn.
 const TURNS_AT_THE_END: usize = 2;
+
+/// Characters of each output that stay where a last turn would otherwise not fit into the budget.
+const SHORTEST_OUTPUT: usize = 100;
 
 /// Most tokens that a completion is expected to have.
 const MOST_EXPECTED: u64 = 2048;
@@ -203,6 +206,8 @@ pub(super) struct Progress {
     is_warned: bool,
     /// True once an empty answer was given back.
     was_empty: bool,
+    /// The next request is that of the last turn, for which a part of the budget is reserved.
+    is_last_turn: bool,
     /// Turns by which the next summary is deferred.
     deferred_turns: usize,
     /// Times that the whole conversation was replaced by a summary.
@@ -216,6 +221,7 @@ impl Progress {
         self.last_words = None;
         self.idle_turns = 0;
         self.was_empty = false;
+        self.is_last_turn = false;
         self.restarts = 0;
     }
 }
@@ -361,20 +367,11 @@ impl RolloutDriver<'_> {
                 return Err(reason.into());
             }
             self.under_way.works_until(&self.control, self.clock.end());
-            self.registered.ledger.spend_reserve();
+            self.progress.is_last_turn = true;
             let last = LastTurn { language: self.config.language, call_form: self.call_form, reason };
-            let (notice, expected) = (last.render(self.prompts)?, self.expected_tokens());
-            let ledger = &self.registered.ledger;
-            let is_short = |turn: Estimate| ledger.check(&turn).is_err();
-            if reason == StopReason::ContextFull
-                || self.last_turn_estimate(&notice, expected).is_some_and(is_short)
-            {
-                self.conversation.shorten(TURNS_AT_THE_END);
-            }
+            let notice = last.render(self.prompts)?;
             // A turn that the budget does not allow is not announced.
-            if let Some(turn) = self.last_turn_estimate(&notice, LEAST_COMPLETION.min(expected))
-                && let Err(exhausted) = self.check_when_free(&turn).await
-            {
+            if let Err(exhausted) = self.fit_last_turn(&notice, reason).await {
                 if self.conversation.turn() > 0 {
                     return Err(Stop { reason, error: Some(exhausted.to_string()) });
                 }
@@ -395,6 +392,32 @@ impl RolloutDriver<'_> {
                 stop
             }
             _ => Stop { reason, error: stop.error.or(error) },
+        }
+    }
+
+    /// Shortens the conversation as far as the last turn, with this notice, needs that.
+    ///
+    /// # Errors
+    /// The budget has no room for it even then.
+    async fn fit_last_turn(&mut self, notice: &str, reason: StopReason) -> Result<(), Exhausted> {
+        let expected = self.expected_tokens();
+        let is_short = |turn: Estimate| self.registered.ledger.check(&turn).is_err();
+        if reason == StopReason::ContextFull
+            || self.last_turn_estimate(notice, expected).is_some_and(is_short)
+        {
+            self.conversation.shorten(TURNS_AT_THE_END);
+        }
+        if self.last_turn_fits(notice).await.is_ok() {
+            return Ok(());
+        }
+        self.conversation.cut_outputs(SHORTEST_OUTPUT);
+        self.last_turn_fits(notice).await
+    }
+
+    async fn last_turn_fits(&self, notice: &str) -> Result<(), Exhausted> {
+        match self.last_turn_estimate(notice, LEAST_COMPLETION.min(self.expected_tokens())) {
+            Some(turn) => self.check_when_free(&turn).await,
+            None => Ok(()),
         }
     }
 
@@ -494,6 +517,7 @@ impl RolloutDriver<'_> {
         request.tools = &self.definitions;
         request.sampling = &self.config.sampling;
         request.max_tokens = max_tokens;
+        request.is_reserved = self.progress.is_last_turn;
         request
     }
 
@@ -514,9 +538,11 @@ impl RolloutDriver<'_> {
     /// it, what was reserved before has to do.
     fn reserve_for_after(&self) {
         let expected = self.expected_tokens();
-        for tokens in [expected, LEAST_COMPLETION.min(expected)] {
+        for (tokens, growth) in
+            [(expected, 2 * LAST_TURN_GROWTH), (LEAST_COMPLETION.min(expected), LAST_TURN_GROWTH)]
+        {
             let Some(last) = self.estimate(tokens) else { return };
-            let last = Estimate { prompt_tokens: last.prompt_tokens + LAST_TURN_GROWTH, ..last };
+            let last = Estimate { prompt_tokens: last.prompt_tokens + growth, ..last };
             if self.registered.ledger.reserve_later(&last, None).is_ok() {
                 return;
             }
@@ -928,7 +954,7 @@ impl RolloutDriver<'_> {
                     self.progress.compactions += 1;
                     self.replace_by(&summary, older, newest)?;
                     if newest > 0 {
-                        self.conversation.cut_outputs();
+                        self.conversation.cut_outputs(SHORT_OUTPUT);
                     }
                     return Ok(None);
                 }

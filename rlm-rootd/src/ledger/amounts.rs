@@ -37,6 +37,8 @@ pub struct Estimate {
     pub prompt_tokens: u64,
     /// Most tokens of its completion; 0 without a limit.
     pub completion_tokens: u64,
+    /// It is the request for which its ledger reserves something: [`super::Ledger::reserve_later`].
+    pub is_reserved: bool,
 }
 
 /// The cost of a request that has ended.

@@ -56,8 +56,6 @@ struct State {
     reserve: Sum,
     /// The part of it that is for this ledger's own request.
     own_reserve: Sum,
-    /// The next request is that one.
-    spends_reserve: bool,
     is_estimated: bool,
 }
 
@@ -185,8 +183,7 @@ impl Ledger {
     pub fn reserve_later(&self, later: &Estimate, next: Option<&Estimate>) -> Result<(), Exhausted> {
         let (old, new) = (self.state().own_reserve, self.sum(later));
         self.replace_reserve(&old, &new, next.map(|next| self.sum(next)).as_ref())?;
-        let mut state = self.state();
-        (state.own_reserve, state.spends_reserve) = (new, false);
+        self.state().own_reserve = new;
         Ok(())
     }
 
@@ -216,22 +213,13 @@ impl Ledger {
 
     /// Gives back what is reserved for a later request.
     pub fn release_later(&self) {
-        let mut state = self.state();
-        state.spends_reserve = false;
-        let old = std::mem::take(&mut state.own_reserve);
-        drop(state);
+        let old = std::mem::take(&mut self.state().own_reserve);
         Self::change(self.all(), |state| state.reserve = state.reserve.minus(&old));
     }
 
-    /// Has the next request be the one that the reserve is for. Nobody else can take it meanwhile.
-    pub fn spend_reserve(&self) {
-        self.state().spends_reserve = true;
-    }
-
-    /// What is reserved for the next request.
-    fn credit(&self) -> Sum {
-        let state = self.state();
-        if state.spends_reserve { state.own_reserve } else { Sum::default() }
+    /// What is reserved for this request.
+    fn credit(&self, estimate: &Estimate) -> Sum {
+        if estimate.is_reserved { self.state().own_reserve } else { Sum::default() }
     }
 
     /// Takes a part of what is left, from 0 to 1, for a rollout below this one: until the share is dropped, nobody else in the tree
@@ -283,7 +271,7 @@ impl Ledger {
     /// # Errors
     /// [`Exhausted`] where it is not.
     pub fn check(&self, estimate: &Estimate) -> Result<(), Exhausted> {
-        self.check_with(estimate, &self.credit())
+        self.check_with(estimate, &self.credit(estimate))
     }
 
     fn check_with(&self, estimate: &Estimate, credit: &Sum) -> Result<(), Exhausted> {
@@ -395,9 +383,8 @@ impl Ledger {
     /// # Errors
     /// [`Exhausted`] where that is more than what is left.
     pub(crate) fn reserve(self: &Arc<Self>, estimate: &Estimate) -> Result<Reservation, Exhausted> {
-        let credit = self.credit();
-        let reservation = self.reserve_with(estimate, &credit)?;
-        if credit != Sum::default() {
+        let reservation = self.reserve_with(estimate, &self.credit(estimate))?;
+        if estimate.is_reserved {
             self.release_later();
         }
         Ok(reservation)
@@ -468,7 +455,7 @@ impl Ledger {
 
     /// The tokens of the longest completion of this prompt for which enough is left.
     fn affordable_completion(&self, prompt: &Estimate) -> u64 {
-        let credit = self.credit();
+        let credit = self.credit(prompt);
         self.all().map(|ledger| ledger.own_affordable_completion(prompt, &credit)).min().unwrap_or_default()
     }
 
@@ -616,7 +603,12 @@ mod tests {
     }
 
     fn estimate(prompt_tokens: u64, completion_tokens: u64) -> Estimate {
-        Estimate { model: "m".into(), prompt_tokens, completion_tokens }
+        Estimate { model: "m".into(), prompt_tokens, completion_tokens, is_reserved: false }
+    }
+
+    /// For the request of which this is the estimate, something is reserved.
+    fn reserved(prompt_tokens: u64, completion_tokens: u64) -> Estimate {
+        Estimate { is_reserved: true, ..estimate(prompt_tokens, completion_tokens) }
     }
 
     fn usage(prompt_tokens: u64, completion_tokens: u64) -> Usage {
@@ -848,10 +840,10 @@ mod tests {
         };
         let (one, other) = (rollout("one"), rollout("other"));
         one.reserve_later(&estimate(300, 300), None).unwrap();
-        let last = estimate(350, 300);
-        one.reserve(&estimate(100, 301)).unwrap_err();
-        one.spend_reserve();
+        let last = reserved(350, 300);
         one.check(&last).unwrap();
+        // Not for the others of the same rollout, either.
+        one.reserve(&estimate(100, 301)).unwrap_err();
         other.reserve(&estimate(100, 301)).unwrap_err();
         assert_eq!(one.affordable_completion(&last), 650);
         let running = one.reserve(&last).unwrap();
@@ -874,13 +866,8 @@ mod tests {
         other.reserve_later(&estimate(300, 201), None).unwrap_err();
         one.reserve_later(&estimate(301, 200), Some(&estimate(100, 100))).unwrap_err();
         assert_eq!(all.snapshot().left.tokens, Some(200), "what was reserved stays so");
-        for rollout in [&one, &other] {
-            rollout.spend_reserve();
-            rollout.check(&estimate(200, 100)).unwrap();
-        }
-        let running = one.reserve(&estimate(300, 200)).unwrap();
-        running.settle(&usage(300, 200));
-        other.reserve(&estimate(200, 100)).unwrap().settle(&usage(200, 100));
+        one.reserve(&reserved(300, 200)).unwrap().settle(&usage(300, 200));
+        other.reserve(&reserved(200, 100)).unwrap().settle(&usage(200, 100));
         assert_eq!((state(&all), all.snapshot().left.tokens), ([(2, 800), (0, 0)], Some(200)));
     }
 

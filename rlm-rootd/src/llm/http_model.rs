@@ -72,6 +72,7 @@ impl HttpModel {
         let request_id = Some(id.clone());
         let mut sent = llm.request((&batch_id, 0, 0, id), fields(request), messages);
         sent.least_completion = Some(LEAST_COMPLETION);
+        sent.estimate.is_reserved = request.is_reserved;
         sent.observer = observer;
         let check = |reply: &Reply| {
             let message = reply.message()?.clone();
@@ -112,7 +113,8 @@ impl RootModel for HttpModel {
 
     fn estimate(&self, request: ChatRequest<'_>) -> Option<Estimate> {
         let llm = self.sender(request.sampling, request.ledger).ok()?;
-        Some(llm.estimate(&llm.fields(fields(request)), request.messages))
+        let estimate = llm.estimate(&llm.fields(fields(request)), request.messages);
+        Some(Estimate { is_reserved: request.is_reserved, ..estimate })
     }
 
     fn takes_tools(&self) -> bool {

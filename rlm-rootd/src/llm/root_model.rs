@@ -63,6 +63,8 @@ pub struct ChatRequest<'a> {
     pub deadline: Instant,
     /// The ledger that pays for the request.
     pub ledger: &'a Arc<Ledger>,
+    /// It is the one for which the ledger reserves something ([`Ledger::reserve_later`]).
+    pub is_reserved: bool,
     /// Hears of attempts that failed; nobody by default.
     pub observer: Option<&'a dyn RetryObserver>,
 }
@@ -79,6 +81,7 @@ impl<'a> ChatRequest<'a> {
             max_tokens: None,
             deadline,
             ledger,
+            is_reserved: false,
             observer: None,
         }
     }

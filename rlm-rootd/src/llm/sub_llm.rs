@@ -251,6 +251,7 @@ impl SubLlm {
             model: Arc::clone(&self.model),
             prompt_tokens: prompt_tokens(messages, fields),
             completion_tokens: bound(fields).unwrap_or(0).saturating_mul(choices(fields)),
+            is_reserved: false,
         }
     }
 

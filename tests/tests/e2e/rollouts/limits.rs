@@ -117,26 +117,25 @@ async fn sub_llms_cannot_use_the_tokens_of_the_last_turn() {
 
 /// What is kept for it is what it may cost after the reply, not what was expected before.
 #[tokio::test]
-async fn a_reply_that_is_longer_than_expected_leaves_its_last_turn() {
-    let words = "word ".repeat(900);
-    let work = format!(
-        "for i in $(seq 80); do echo judge $i; done | llm_batch --lines > replies; seq 1 900; : {words}"
-    );
-    let stage = Stage::new([
-        Rule::on("judge").reply("yes").usage(10, 450),
-        bash(&work).usage(2000, 950),
-        answer("rest").usage(4000, 50),
-    ])
-    .await;
-    let (mut config, seen) = stage.rollout("one");
-    config.limits.budget.tokens = Some(20_000);
-    config.limits.max_completion_tokens = Some(1000);
-    config.sub_llm.sampling.insert("max_tokens".to_owned(), json!(500));
-    let result = stage.run(config).await;
-    let ended = (result.stop_reason, result.answer.as_deref());
-    assert_eq!(ended, (StopReason::Answered, Some("rest")), "{result:?}");
-    assert_eq!(seen.notices().len(), 1, "the code has spent the rest");
-    stage.end().await;
+async fn long_replies_and_outputs_leave_a_last_turn() {
+    let spends = "for i in $(seq 80); do echo judge $i; done | llm_batch --lines > replies; seq 1 900";
+    for code in [spends.to_owned(), format!("{spends}; : {}", "word ".repeat(900))] {
+        let stage = Stage::new([
+            Rule::on("judge").reply("yes").usage(10, 450),
+            bash(&code).usage(2000, code.len() as u64 / 5),
+            answer("rest").usage(4000, 50),
+        ])
+        .await;
+        let (mut config, seen) = stage.rollout("one");
+        config.limits.budget.tokens = Some(20_000);
+        config.limits.max_completion_tokens = Some(1000);
+        config.sub_llm.sampling.insert("max_tokens".to_owned(), json!(500));
+        let result = stage.run(config).await;
+        let ended = (result.stop_reason, result.answer.as_deref());
+        assert_eq!(ended, (StopReason::Answered, Some("rest")), "{result:?}");
+        assert_eq!(seen.notices().len(), 1, "the code has spent the rest");
+        stage.end().await;
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +49,7 @@ try:
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
-from rlm_env.ray import Rollouts, SessionActor, SessionPool, _driver, _hub, _session, run_batch
+from rlm_env.ray import Rollouts, SessionActor, SessionPool, _driver, _functions, _hub, _session, run_batch
 from rlm_env.ray._context import Packer
 from rlm_env.ray._functions import Functions
 from rlm_env.ray._ledger import GIVEN_UP, LOST, Ledger
@@ -998,6 +999,37 @@ def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path, read: A
     wait_until(lambda: ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"], "the CPUs of its actors")
 
 
+def test_a_tool_that_does_not_end_keeps_nothing_open(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def stubborn() -> None:
+        """Does not end."""
+        begun.set()
+        while not ended.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+
+    async def use() -> None:
+        async with SessionActor(driver_tools=[stubborn], num_cpus=0.01) as session:
+            call = asyncio.ensure_future(session.execute("stubborn"))
+            while not begun.is_set():
+                await asyncio.sleep(0.05)
+        with pytest.raises((EndedError, UsageError)):
+            await call
+        ended.set()
+
+    monkeypatch.setattr(_functions, "_CLOSE_LIMIT", 0.5)
+    batch = run_batch("?", model=running("stubborn"), driver_tools=[stubborn])
+    thread = threading.Thread(target=lambda: list(batch), daemon=True)
+    thread.start()
+    wait_until(begun.is_set, "the tool")
+    batch.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    begun.clear()
+    asyncio.run(asyncio.wait_for(use(), 60))
+
+
 def test_a_loop_in_another_task_is_ended_also_while_it_does_something_else(cluster: Any) -> None:
     async def use() -> None:
         with run_batch("?", attempts=50, model=scripted) as batch:
@@ -1166,6 +1198,13 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             await pool.close()
             with pytest.raises(UsageError, match="was released"):
                 await waiting
+        async with SessionPool(num_cpus=0.01) as pool:
+            # Who gives up one that was released takes the next one of that key from nobody.
+            given_up, released, wanted = (asyncio.ensure_future(do("a")) for do in (pool.get, pool.release, pool.get))
+            await asyncio.sleep(0.01)
+            given_up.cancel()
+            assert (await (await wanted).execute("echo $((6 * 7))")).stdout == "42\n"
+            await asyncio.wait([given_up, released])
         async with SessionPool(idle_timeout=2.0, num_cpus=0.01) as pool:
             busy = await pool.get("busy")
             running = asyncio.ensure_future(pickle.loads(pickle.dumps(busy)).execute("sleep 1000"))
@@ -1464,6 +1503,21 @@ def test_functions_outlive_a_moment_without_their_hub_and_tell_its_end() -> None
         await functions.close()
 
     asyncio.run(asyncio.wait_for(use(), 60))
+
+
+def test_a_session_forgets_results_for_which_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use() -> None:
+        session = _session._Session(SessionConfig("/"), [], [], None, None)
+        assert await session.once("a", [], "idle") >= 0.0
+        assert len(session._calls) == 1
+        monkeypatch.setattr(_session, "_KEPT", 0.0)
+        assert await session.once("b", [], "idle") >= 0.0
+        await asyncio.sleep(0.01)
+        assert list(session._calls) == ["a"]
+        await session.once("c", ["a"], "idle")
+        assert "a" not in session._calls
+
+    asyncio.run(use())
 
 
 def test_a_session_whose_hub_has_died_says_so(cluster: Any) -> None:

@@ -200,8 +200,6 @@ class Driver:
         for place in self._state.places.values():
             self._state.waiting.extend(place.given.values())
             place.given.clear()
-        if self._functions is not None:
-            await self._functions.close()
         places = [place for place in self._state.places.values() if place.actor is not None]
         actors = [place.actor for place in places]
         if begun := [place.actor for place in places if place.has_begun]:
@@ -209,6 +207,8 @@ class Driver:
             _, late = await asyncio.wait(closing, timeout=_CLOSE_LIMIT)
             for one in late:
                 one.cancel()
+        if self._functions is not None:
+            await self._functions.close()
         if self._hub is not None:
             with suppress(RayError, asyncio.TimeoutError):
                 self._state.spent = await asyncio.wait_for(self._hub.spent.remote(), _CLOSE_LIMIT)

@@ -9,7 +9,6 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from typing import Any
 
 from ray import cloudpickle
@@ -17,6 +16,9 @@ from ray import cloudpickle
 from .._server import Raised, Threads, message_of
 from .._tools import Tool, tools_of
 from ._hub import HubClient, Key, letters
+
+_CLOSE_LIMIT = 5.0
+"""Seconds for the ends of calls that are cancelled."""
 
 LIMIT = 300.0
 """Seconds of a call of a driver's tool without a limit of its own."""
@@ -133,10 +135,12 @@ class Functions:
             return False, (type(raised.error).__name__, message_of(raised.error))
 
     async def close(self) -> None:
-        """Cancels what runs. A plain function that never returns keeps its thread."""
+        """Cancels what runs, and waits a moment for it. A plain function that never returns keeps its thread."""
         tasks = [self._serving, *self._running.values()]
         for task in tasks:
             task.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(*tasks, return_exceptions=True)
+        ended, _ = await asyncio.wait(tasks, timeout=_CLOSE_LIMIT)
+        for task in ended:
+            if not task.cancelled():
+                task.exception()  # unseen, Python would print it
         self._threads.close()

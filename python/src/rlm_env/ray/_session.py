@@ -37,6 +37,8 @@ AnyTool = Tool[..., Any] | Callable[..., Any]
 _CONCURRENCY = 1000
 """Calls of an actor that are under way at once: one that interrupts must get through."""
 
+_KEPT = 300.0
+"""Seconds for which a result can be asked for again: Ray does that as soon as it reaches the actor."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -81,11 +83,13 @@ class _Session:
     @_again
     async def once(self, key: str, had: list[str], method: str, *args: Any, **kwargs: Any) -> Any:
         """Calls a method, once for each key, however often Ray makes this call. Its result is kept until it is one that
-        the caller has had."""
+        the caller has had, or for a while: a handle may not be used again."""
         for one in had:
             self._calls.pop(one, None)
         if key not in self._calls:
-            self._calls[key] = asyncio.create_task(getattr(self, method)(*args, **kwargs))
+            call = self._calls[key] = asyncio.create_task(getattr(self, method)(*args, **kwargs))
+            forget, loop = self._calls.pop, asyncio.get_running_loop()
+            call.add_done_callback(lambda _: loop.call_later(_KEPT, forget, key, None))
         return await asyncio.shield(self._calls[key])
 
     @_again
@@ -193,6 +197,10 @@ class SessionActor:
         """Ray's references to calls that were cancelled, and may still run, by their keys."""
         self._had: list[str] = []
         """Keys of calls with a result, which the actor may forget."""
+        self._asking = 0
+        """Calls by this handle that are under way, perhaps not yet there."""
+        self._asked = 0.0
+        """When the last one of them ended."""
 
     def __reduce__(self) -> Any:
         if self.actor is None:
@@ -315,6 +323,7 @@ class SessionActor:
         key = uuid.uuid4().hex
         had, self._had = self._had, []
         reply = self.actor.once.remote(key, had, method, *args, **kwargs)
+        self._asking += 1
         try:
             return await reply
         except asyncio.CancelledError:
@@ -323,6 +332,8 @@ class SessionActor:
                 self.actor.cancel.remote(key)
             raise
         finally:
+            self._asking -= 1
+            self._asked = time.monotonic()
             if key not in self._given_up:
                 self._had.append(key)
 
@@ -437,7 +448,7 @@ class SessionPool:
         except asyncio.CancelledError:
             if found.start.cancelled():
                 raise UsageError(f"the session of {key!r} was released before it had started") from None
-            if found.waiting == 1 and not found.start.done():
+            if found.waiting == 1 and not found.start.done() and self._sessions.get(key) is found:
                 await self.release(key)  # nobody wants it any more
             raise
         except BaseException:
@@ -487,14 +498,18 @@ class SessionPool:
             await asyncio.gather(*(self._close_if_idle(key, pooled) for key, pooled in list(self._sessions.items())))
 
     async def _close_if_idle(self, key: str, pooled: _Pooled) -> None:
-        def is_idle() -> bool:
-            return pooled.waiting == 0 and time.monotonic() - pooled.got > self._idle_timeout
+        if (session := pooled.session) is None:
+            return
 
-        if pooled.session is None or not is_idle():
+        def is_idle() -> bool:
+            used = max(pooled.got, session._asked)
+            return pooled.waiting == session._asking == 0 and time.monotonic() - used > self._idle_timeout
+
+        if not is_idle():
             return
         try:
             # Others may have its handle.
-            if await asyncio.wait_for(pooled.session.actor.idle.remote(), _CLOSE_LIMIT) <= self._idle_timeout:
+            if await asyncio.wait_for(session.actor.idle.remote(), _CLOSE_LIMIT) <= self._idle_timeout:
                 return
         except asyncio.TimeoutError:
             return  # what holds it up may be a call

@@ -1199,7 +1199,7 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             with pytest.raises(UsageError, match="was released"):
                 await waiting
         async with SessionPool(num_cpus=0.01) as pool:
-            # Who gives up one that was released takes the next one of that key from nobody.
+            # A key was released and got again: a cancelled `get` from before does not close the new session.
             given_up, released, wanted = (asyncio.ensure_future(do("a")) for do in (pool.get, pool.release, pool.get))
             await asyncio.sleep(0.01)
             given_up.cancel()

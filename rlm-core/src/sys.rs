@@ -82,7 +82,7 @@ pub fn monotonic() -> Duration {
 ///
 /// # Safety
 /// The process has one thread, and nothing refers to the values of its variables.
-pub unsafe fn keep_variables(is_kept: impl Fn(&[u8]) -> bool) {
+pub(crate) unsafe fn keep_variables(is_kept: impl Fn(&[u8]) -> bool) {
     unsafe extern "C" {
         static mut environ: *mut *mut libc::c_char;
     }

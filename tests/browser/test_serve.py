@@ -1,6 +1,7 @@
 """The page of `rlm view --serve` and `rlm run --serve`."""
 
 import http.server
+import itertools
 import json
 import os
 import re
@@ -301,14 +302,15 @@ def test_what_is_searched_for_is_found_while_the_file_grows(page: Page, server: 
         };
     }""")
     page.locator("#search").fill("heating")
-    name = 2
-    end = time.monotonic() + PATIENCE
-    while page.locator("#shown").text_content() == "":
-        grow(file, "".join(LINES).replace("letters-1", f"letters-{name}"))
-        name += 1
-        page.evaluate("new Promise((then) => setTimeout(then, 200))")
-        assert time.monotonic() < end
-    expect(page.locator("#shown")).to_have_text(re.compile(f"of {name - 1}|^{name - 1} "))
+    names = itertools.count(2)
+
+    def is_found() -> bool:
+        grow(file, "".join(LINES).replace("letters-1", f"letters-{next(names)}"))
+        return page.locator("#shown").text_content() != ""
+
+    until(page, is_found)
+    written = next(names) - 1
+    expect(page.locator("#shown")).to_have_text(re.compile(f"of {written}|^{written} "))
 
 
 def test_what_has_not_changed_stays(page: Page, server: Server, tmp_path: Path) -> None:

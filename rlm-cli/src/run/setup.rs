@@ -134,7 +134,7 @@ impl Setup {
         let mut wanted = levels.flat_map(|level| level.root_tools.iter().flatten().map(String::as_str));
         match wanted.find(|name| !tools.contains(name) && !BUILT_IN_TOOLS.contains(name)) {
             Some(name) => Err(Usage::new(format!(
-                "child_tools: there is no tool {name}; the tools of `tools` and `mcp` are: {}",
+                "child_tools: no tool is named {name}; `tools` and `mcp` define {}",
                 listed(&tools, tools.len())
             ))),
             None => Ok(()),

@@ -66,7 +66,7 @@ impl Clock {
     }
 }
 
-/// Completes at this moment; never if there is none.
+/// Waits until this moment, or for ever if there is none.
 pub(super) async fn reach(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment.into()).await,

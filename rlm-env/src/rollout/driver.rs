@@ -319,7 +319,7 @@ impl RolloutDriver<'_> {
             self.warn()?;
             let limit = match self.ask().await? {
                 Ok(reply) => {
-                    self.reserve_for_after();
+                    self.raise_reserve();
                     self.run_calls(reply).await?;
                     continue;
                 }
@@ -534,9 +534,9 @@ impl RolloutDriver<'_> {
         self.in_time(waiting, || ledger.reserve_later(&last, Some(&turn))).await
     }
 
-    /// Reserves the cost of the last turn as it is after this reply, before the code in it can spend that. Where there is no room for
-    /// it, what was reserved before has to do.
-    fn reserve_for_after(&self) {
+    /// Raises what is reserved for the last turn to what that may cost after this reply. The reply's code has not run yet, and cannot
+    /// spend it. Where there is no room for more, the earlier amount stays.
+    fn raise_reserve(&self) {
         let expected = self.expected_tokens();
         for (tokens, growth) in
             [(expected, 2 * LAST_TURN_GROWTH), (LEAST_COMPLETION.min(expected), LAST_TURN_GROWTH)]
@@ -555,7 +555,7 @@ impl RolloutDriver<'_> {
         self.in_time(ledger.check_when_free(turn), || ledger.check(turn)).await
     }
 
-    /// What comes of waiting for others, or what holds when there is no more time for that.
+    /// Waits until the deadline of the next reply at most. If it passes, the result is that of `late`.
     async fn in_time(
         &self,
         waiting: impl Future<Output = Result<(), Exhausted>>,

@@ -217,7 +217,7 @@ impl Ledger {
         Self::change(self.all(), |state| state.reserve = state.reserve.minus(&old));
     }
 
-    /// What is reserved for this request.
+    /// The part of the reserve that a request may spend: all of it, or none.
     fn credit(&self, estimate: &Estimate) -> Sum {
         if estimate.is_reserved { self.state().own_reserve } else { Sum::default() }
     }

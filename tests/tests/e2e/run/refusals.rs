@@ -222,7 +222,7 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
         ),
         (
             with_server(&["--config", "child.toml", "--context", "", "Why?"]),
-            "child_tools: there is no tool serch; the tools of `tools` and `mcp` are: search",
+            "child_tools: no tool is named serch; `tools` and `mcp` define search",
         ),
         (with_server(&["--config", "secret.toml", "Why?"]), "`api_key` does not belong in a file"),
         (with_server(&["--context", "-", "--context", "-", "Why?"]), "standard input can be read once only"),

@@ -12,7 +12,10 @@ use rlm_env::Host;
 use rlm_rootd::{Budget, Ledger, RemoteLedger};
 use tokio::sync::mpsc::{Sender, channel};
 
-use super::{Attempt, JOBS, Runner, questions, run_all};
+use super::attempts::Attempt;
+use super::run_all::run_all;
+use super::runner::Runner;
+use super::{JOBS, questions};
 use crate::arguments::BatchOptions;
 use crate::environment::Environment;
 use crate::evaluation::Scorer;

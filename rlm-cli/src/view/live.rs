@@ -12,7 +12,8 @@ use rlm_env::trajectory::{Entry, Line, ReadError, read};
 use serde::de::IgnoredAny;
 use tokio::sync::watch;
 
-use super::rollouts::{Lengths, Rollouts};
+use super::rollouts::Rollouts;
+use super::text::Lengths;
 use super::{rlms, text};
 
 /// Time between two looks at a file that does not grow.

@@ -35,10 +35,10 @@ use crate::usage::Usage;
 use arrange::arrange;
 use live::{Growing, LOOK_EVERY};
 use pager::Pager;
-use rollouts::{Lengths, Rollouts};
+use rollouts::Rollouts;
 pub(crate) use serve::Shown;
 use serve::{Server, Serving};
-use text::Length;
+use text::{Length, Lengths};
 pub(crate) use text::{one_line, visible};
 use tree::{Following, TreeStyle};
 

@@ -47,7 +47,6 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use super::live::{Live, yield_to_others};
-use super::rollouts::Lengths;
 use super::row::rows;
 use super::{html, text};
 use crate::environment::Environment;
@@ -117,7 +116,7 @@ struct Page {
     file: Option<PathBuf>,
     /// The path of the trajectory that was asked for.
     first: String,
-    lengths: Lengths,
+    lengths: text::Lengths,
     lives: Mutex<HashMap<PathBuf, Weak<Live>>>,
 }
 
@@ -126,7 +125,7 @@ impl Server {
     pub(crate) fn new(
         port: u16,
         shown: Shown,
-        lengths: Lengths,
+        lengths: text::Lengths,
         environment: &Environment,
     ) -> anyhow::Result<Self> {
         let bind = |port| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port));

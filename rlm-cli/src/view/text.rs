@@ -10,6 +10,17 @@ pub(super) struct Length {
     pub(super) characters: usize,
 }
 
+/// Lengths of texts by kind. None: the whole text.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lengths {
+    /// Of outputs, messages and answers.
+    pub(super) text: Option<Length>,
+    /// Of code and arguments.
+    pub(super) code: Option<Length>,
+    /// Of prompts of sub-LLMs and their replies.
+    pub(super) sub_call: Option<Length>,
+}
+
 /// A text without its middle, if it is long, and with its control characters made visible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text {

@@ -1,294 +1,21 @@
-//! The entries of a trajectory assembled into rollouts, turns, calls and sub-calls.
+//! A rollout read from its entries.
 //!
 //! Everything that models, tools or users wrote goes through [`Text`] or [`word`] here, and nowhere else. It is shortened
 //! as it is read, so memory is needed only for the part that is shown.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::BTreeMap;
 
-use rlm_core::protocol::{Answer, Outcome, Response};
-use rlm_env::rollout::{Callbacks, Metrics};
+use rlm_core::protocol::{Answer, Response};
+use rlm_env::rollout::Metrics;
 use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall};
 use serde_json::Value as Json;
 
-use super::quantity::Usage;
-use super::text::{Length, Text, word};
-
-/// Lengths of texts by kind. None: the whole text.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lengths {
-    /// Of outputs, messages and answers.
-    pub(super) text: Option<Length>,
-    /// Of code and arguments.
-    pub(super) code: Option<Length>,
-    /// Of prompts of sub-LLMs and their replies.
-    pub(super) sub_call: Option<Length>,
-}
-
-/// The rollouts of a file, in the order of their first entries.
-#[derive(Debug, Default)]
-pub(super) struct Rollouts {
-    pub(super) list: Vec<Rollout>,
-    /// Rollouts that are left out before the first one.
-    skipped: usize,
-    /// The index in the list, by id.
-    places: HashMap<String, usize>,
-    /// The first rollout with a question, by its hash.
-    questions: HashMap<u64, usize>,
-    lengths: Lengths,
-    /// The number of entries.
-    pub(super) stamp: u64,
-}
-
-/// A rollout.
-#[derive(Debug)]
-pub(super) struct Rollout {
-    pub(super) id: String,
-    /// Its number in the file, from 0: links name it.
-    pub(super) at: usize,
-    /// The number of its latest entry in the file, from 1.
-    pub(super) stamp: u64,
-    /// The number of rollouts above it, and the one that has started it.
-    pub(super) depth: usize,
-    /// The place in the list of the one whose code has started it, if that is in the file.
-    pub(super) parent: Option<usize>,
-    /// The turn of the call whose code has started it, and the call.
-    pub(super) parent_turn: Option<u32>,
-    pub(super) parent_call: Option<String>,
-    /// Times of its first and last entry, in seconds since the epoch.
-    pub(super) began: f64,
-    pub(super) last: f64,
-    pub(super) start: Option<Start>,
-    pub(super) system: Option<Text>,
-    pub(super) turns: Vec<Turn>,
-    pub(super) end: Option<End>,
-    pub(super) score: Option<f64>,
-    /// Why it has none.
-    pub(super) unscored: Option<String>,
-    /// The number of the first rollout with its question.
-    pub(super) asks: usize,
-    /// Of all models.
-    pub(super) usage: Usage,
-    /// The part of it of requests that were cut off, which have no entry.
-    pub(super) cut_off: Usage,
-    /// The answer after the last call, to show it only when it changes.
-    answer: Answer,
-}
-
-#[derive(Debug)]
-pub(super) struct Start {
-    pub(super) question: Text,
-    pub(super) language: String,
-    pub(super) callbacks: Callbacks,
-    pub(super) model: String,
-    pub(super) sub_model: Option<String>,
-    pub(super) root_tools: Vec<String>,
-    pub(super) tools: Vec<String>,
-    pub(super) context_files: u64,
-    pub(super) context_bytes: u64,
-}
-
-/// A turn. Number 0 is before the first reply.
-#[derive(Debug)]
-pub(super) struct Turn {
-    pub(super) number: u32,
-    pub(super) steps: Vec<Step>,
-}
-
-/// A part of a turn.
-#[derive(Debug)]
-pub(super) enum Step {
-    Model(ModelCall),
-    Message(MessageKind, Text),
-    /// Why a request is sent again.
-    Retry(Text),
-    Call(Box<Call>),
-    /// Sub-calls outside any call.
-    Batch(Batch),
-}
-
-#[derive(Debug)]
-pub(super) struct ModelCall {
-    pub(super) model: String,
-    pub(super) is_summary: bool,
-    pub(super) began: f64,
-    pub(super) seconds: f64,
-    pub(super) usage: Usage,
-    pub(super) attempts: u32,
-    pub(super) error: Option<Text>,
-}
-
-#[derive(Debug)]
-pub(super) struct Call {
-    pub(super) id: String,
-    pub(super) tool: Option<String>,
-    /// The code for a REPL, the arguments for other tools.
-    pub(super) input: Option<Text>,
-    pub(super) began: f64,
-    /// None if it still runs or was never started.
-    pub(super) seconds: Option<f64>,
-    pub(super) has_begun: bool,
-    pub(super) output: Option<Output>,
-    /// The output message to the model, for a call without an output of the session.
-    pub(super) message: Option<Text>,
-    pub(super) error: Option<Text>,
-    pub(super) batches: Vec<Batch>,
-}
-
-#[derive(Debug)]
-pub(super) struct Output {
-    pub(super) stdout: Text,
-    pub(super) stderr: Text,
-    pub(super) result: Option<Text>,
-    pub(super) hint: Option<Text>,
-    /// The rest of the response: its texts are above.
-    pub(super) response: Response,
-    /// The answer, and true if it is final. None if the call did not change it.
-    pub(super) answer: Option<(Text, bool)>,
-}
-
-/// The sub-calls of one `llm_batch`.
-#[derive(Debug)]
-pub(super) struct Batch {
-    id: String,
-    /// By index in the batch.
-    pub(super) prompts: BTreeMap<usize, Prompt>,
-    pub(super) began: f64,
-    pub(super) ended: f64,
-    pub(super) usage: Usage,
-}
-
-#[derive(Debug)]
-pub(super) struct Prompt {
-    pub(super) model: String,
-    pub(super) prompt: Text,
-    pub(super) reply: Option<Text>,
-    pub(super) error: Option<Text>,
-    pub(super) usage: Usage,
-    pub(super) seconds: f64,
-    /// Requests for it, and attempts at them with retries.
-    pub(super) requests: u32,
-    pub(super) attempts: u32,
-}
-
-#[derive(Debug)]
-pub(super) struct End {
-    pub(super) stop_reason: String,
-    pub(super) answer: Option<Text>,
-    pub(super) is_ready: bool,
-    pub(super) error: Option<Text>,
-    /// Names and values, without zeros and nulls.
-    pub(super) metrics: Vec<(String, String)>,
-}
-
-impl Rollouts {
-    pub(super) fn new(lengths: Lengths) -> Self {
-        Self { lengths, ..Self::default() }
-    }
-
-    /// Counts a rollout that is left out.
-    pub(super) fn skip_one(&mut self) {
-        if self.list.is_empty() {
-            self.skipped += 1;
-        }
-    }
-
-    /// Adds the next entry.
-    pub(super) fn add(&mut self, entry: Entry) {
-        let lengths = self.lengths;
-        let begins_anew =
-            |rollout: &Rollout| matches!(entry.event, Event::RolloutStarted(_)) && rollout.start.is_some();
-        self.stamp += 1;
-        let place = self.places.get(&entry.rollout).copied();
-        let place = match place.filter(|place| !begins_anew(&self.list[*place])) {
-            Some(place) => place,
-            None => {
-                // Of attempts with the same id, the last one so far.
-                let parent = match &entry.event {
-                    Event::RolloutStarted(started) => started.parent.as_ref(),
-                    _ => None,
-                };
-                let parent = parent.and_then(|parent| self.places.get(parent).copied());
-                let mut rollout = Rollout::new(&entry, self.skipped + self.list.len(), parent);
-                rollout.parent_turn = parent.and_then(|parent| {
-                    let (parent, id) = (&self.list[parent], rollout.parent_call.as_deref()?);
-                    parent.place_of_call(Some(id)).map(|(turn, _)| parent.turns[turn].number)
-                });
-                self.list.push(rollout);
-                self.places.insert(entry.rollout.clone(), self.list.len() - 1);
-                self.list.len() - 1
-            }
-        };
-        let rollout = &mut self.list[place];
-        rollout.stamp = self.stamp;
-        // Scoring is no part of it.
-        if !matches!(entry.event, Event::RolloutScored(_)) {
-            rollout.last = rollout.last.max(entry.time);
-        }
-        if let Event::RolloutStarted(started) = &entry.event {
-            rollout.asks = *self.questions.entry(hash(&started.question)).or_insert(rollout.at);
-        }
-        rollout.add(entry.time, entry.event, lengths);
-    }
-}
-
-fn hash(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// A rollout in its tree.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Node<'a> {
-    pub(super) rollout: &'a Rollout,
-    /// The number of rollouts above it that are in the file.
-    pub(super) level: usize,
-}
-
-impl Rollouts {
-    /// The rollouts in the order of a tree: those that a rollout has started follow it.
-    pub(super) fn in_tree_order(&self) -> Vec<Node<'_>> {
-        let mut of_parent: HashMap<usize, Vec<usize>> = HashMap::new();
-        let mut left = Vec::new();
-        for (at, rollout) in self.list.iter().enumerate().rev() {
-            match rollout.parent {
-                Some(parent) => of_parent.entry(parent).or_default().push(at),
-                None => left.push((at, Node { rollout, level: 0 })),
-            }
-        }
-        let mut ordered = Vec::with_capacity(self.list.len());
-        while let Some((at, node)) = left.pop() {
-            ordered.push(node);
-            let below = |at| (at, Node { rollout: &self.list[at], level: node.level + 1 });
-            left.extend(of_parent.remove(&at).into_iter().flatten().map(below));
-        }
-        ordered
-    }
-}
+use super::rollout::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Turn};
+use crate::view::quantity::Usage;
+use crate::view::text::{Lengths, Text, word};
 
 impl Rollout {
-    pub(super) fn seconds(&self) -> f64 {
-        self.last - self.began
-    }
-
-    pub(super) fn steps(&self) -> impl Iterator<Item = &Step> {
-        self.turns.iter().flat_map(|turn| &turn.steps)
-    }
-
-    pub(super) fn calls(&self) -> impl Iterator<Item = &Call> {
-        self.steps().filter_map(|step| if let Step::Call(call) = step { Some(&**call) } else { None })
-    }
-
-    pub(super) fn batches(&self) -> impl Iterator<Item = &Batch> {
-        self.steps().flat_map(|step| match step {
-            Step::Call(call) => &call.batches[..],
-            Step::Batch(batch) => std::slice::from_ref(batch),
-            _ => &[],
-        })
-    }
-
-    fn new(entry: &Entry, at: usize, parent: Option<usize>) -> Self {
+    pub(super) fn new(entry: &Entry, at: usize, parent: Option<usize>) -> Self {
         let parent_call = match &entry.event {
             Event::RolloutStarted(started) => started.parent_call_id.as_deref().map(word),
             _ => None,
@@ -316,7 +43,7 @@ impl Rollout {
         }
     }
 
-    fn add(&mut self, time: f64, event: Event, lengths: Lengths) {
+    pub(super) fn add(&mut self, time: f64, event: Event, lengths: Lengths) {
         match event {
             Event::RolloutStarted(started) => self.start = Some(Start::new(&started, lengths)),
             Event::Message(message) => self.add_message(message, lengths),
@@ -515,7 +242,7 @@ impl Rollout {
         Some(self.turns[turn].call_at(step))
     }
 
-    fn place_of_call(&self, id: Option<&str>) -> Option<(usize, usize)> {
+    pub(super) fn place_of_call(&self, id: Option<&str>) -> Option<(usize, usize)> {
         let mut turns = self.turns.iter().enumerate().rev();
         turns.find_map(|(place, turn)| Some((place, turn.place_of(id)?)))
     }
@@ -549,22 +276,6 @@ impl Call {
             error: None,
             batches: Vec::new(),
         }
-    }
-
-    /// Reports whether it failed or was stopped.
-    pub(super) fn has_failed(&self) -> bool {
-        self.error.is_some()
-            || self.output.as_ref().is_some_and(|output| output.response.outcome != Outcome::Ok)
-    }
-}
-
-impl Batch {
-    pub(super) fn seconds(&self) -> f64 {
-        self.ended - self.began
-    }
-
-    pub(super) fn failed(&self) -> usize {
-        self.prompts.values().filter(|prompt| prompt.error.is_some()).count()
     }
 }
 
@@ -637,7 +348,7 @@ fn metrics(metrics: &Json) -> Vec<(String, String)> {
 }
 
 /// The text of a message in OpenAI's form.
-pub(super) fn said(message: &Json) -> String {
+pub(in crate::view) fn said(message: &Json) -> String {
     let content = message.get("content").unwrap_or(&Json::Null);
     match content {
         Json::String(text) => text.clone(),

@@ -1,0 +1,69 @@
+//! The attempts of a batch, and their order.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use rlm_env::RolloutConfig;
+
+use super::questions::Question;
+use super::results::Finished;
+use crate::evaluation::RunResult;
+
+/// An attempt at a question.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    /// From 1.
+    pub(super) number: usize,
+    pub(super) question: Arc<Question>,
+}
+
+impl Attempt {
+    pub(super) fn id(&self) -> String {
+        format!("{}-{}", self.question.id, self.number)
+    }
+
+    /// Its rollout: the template with its own id, question and context.
+    pub(super) fn rollout(&self, template: &RolloutConfig) -> RolloutConfig {
+        let own = self.question.context.as_ref();
+        RolloutConfig {
+            id: self.id(),
+            question: self.question.question.clone(),
+            context: own.unwrap_or(&template.context).clone(),
+            ..template.clone()
+        }
+    }
+}
+
+/// All attempts: the first at each question, then the second at each, …
+pub(super) fn attempts(questions: &[Arc<Question>], attempts: usize) -> impl Iterator<Item = Attempt> {
+    let of_number =
+        |number| questions.iter().map(move |question| Attempt { number, question: question.clone() });
+    (1..=attempts).flat_map(of_number)
+}
+
+/// Finds the attempts of a batch by their ids.
+pub(super) struct Places<'a> {
+    questions: HashMap<&'a str, usize>,
+    attempts: usize,
+}
+
+/// An attempt's number, and its question's index: attempts run in this order.
+pub(super) type Place = (usize, usize);
+
+impl<'a> Places<'a> {
+    pub(super) fn new(questions: &'a [Arc<Question>], attempts: usize) -> Self {
+        let ids = questions.iter().enumerate().map(|(index, question)| (question.id.as_str(), index));
+        Self { questions: ids.collect(), attempts }
+    }
+
+    pub(super) fn of(&self, id: &str) -> Option<Place> {
+        let (question, number) = id.rsplit_once('-')?;
+        let number = number.parse().ok().filter(|number| (1..=self.attempts).contains(number))?;
+        Some((number, *self.questions.get(question)?))
+    }
+
+    /// The results of attempts of this batch.
+    pub(super) fn in_order<'b>(&self, done: &'b Finished) -> BTreeMap<Place, &'b RunResult> {
+        done.results.iter().filter_map(|(id, result)| Some((self.of(id)?, result))).collect()
+    }
+}

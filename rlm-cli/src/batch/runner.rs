@@ -1,0 +1,65 @@
+//! Runs one attempt of a batch, and scores it.
+
+use std::pin::Pin;
+
+use rlm_env::trajectory::{Entry, Event, RolloutScored};
+use rlm_env::{Control, Host, RolloutConfig};
+
+use super::attempts::Attempt;
+use super::questions::Question;
+use crate::evaluation::{Evaluation, Provenance, RunResult, Scorer};
+
+/// Runs attempts: a host, or a script in tests.
+pub(super) trait RunAttempt: Send + Sync + 'static {
+    /// Runs it to its end.
+    fn run_attempt<'a>(
+        &'a self,
+        attempt: Attempt,
+        control: &'a Control,
+    ) -> Pin<Box<dyn Future<Output = RunResult> + Send + 'a>>;
+}
+
+/// A host, and what all rollouts of a batch have in common.
+pub(super) struct Runner {
+    pub(super) host: Host,
+    pub(super) template: RolloutConfig,
+    pub(super) provenance: Provenance,
+    pub(super) scorer: Scorer,
+}
+
+impl RunAttempt for Runner {
+    fn run_attempt<'a>(
+        &'a self,
+        attempt: Attempt,
+        control: &'a Control,
+    ) -> Pin<Box<dyn Future<Output = RunResult> + Send + 'a>> {
+        Box::pin(async move {
+            let rollout = self.host.run(attempt.rollout(&self.template), control).await;
+            let Question { id, expected, metadata, .. } = &*attempt.question;
+            let score = tokio::select! {
+                biased;
+                score = self.scorer.score(&rollout, expected.as_ref(), metadata.as_ref()) => score,
+                () = control.cancelled() => Some(Err("the batch ended before it was scored".to_owned())),
+            };
+            if let Some(score) = score.clone() {
+                let scored = Event::RolloutScored(RolloutScored::new(score));
+                let entry = Entry::now(rollout.id.clone(), 0, scored);
+                self.template.sinks.iter().for_each(|sink| sink.entry(&entry));
+            }
+            let (score, score_error) = match score {
+                None => (None, None),
+                Some(Ok(score)) => (Some(Some(score)), None),
+                Some(Err(reason)) => (Some(None), Some(reason)),
+            };
+            let evaluation = Evaluation {
+                question_id: Some(id.clone()),
+                attempt: Some(attempt.number),
+                metadata: metadata.clone(),
+                expected: expected.as_ref().map(|expected| expected.json().clone()),
+                score,
+                score_error,
+            };
+            RunResult { rollout, evaluation, provenance: Some(self.provenance.clone()) }
+        })
+    }
+}

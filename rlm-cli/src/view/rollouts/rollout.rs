@@ -1,0 +1,191 @@
+//! A rollout as it is shown.
+
+use std::collections::BTreeMap;
+
+use rlm_core::protocol::{Answer, Outcome, Response};
+use rlm_env::rollout::Callbacks;
+use rlm_env::trajectory::MessageKind;
+
+use crate::view::quantity::Usage;
+use crate::view::text::Text;
+
+/// A rollout.
+#[derive(Debug)]
+pub(in crate::view) struct Rollout {
+    pub(in crate::view) id: String,
+    /// Its number in the file, from 0: links name it.
+    pub(in crate::view) at: usize,
+    /// The number of its latest entry in the file, from 1.
+    pub(in crate::view) stamp: u64,
+    /// The number of rollouts above it, and the one that has started it.
+    pub(in crate::view) depth: usize,
+    /// The place in the list of the one whose code has started it, if that is in the file.
+    pub(in crate::view) parent: Option<usize>,
+    /// The turn of the call whose code has started it, and the call.
+    pub(in crate::view) parent_turn: Option<u32>,
+    pub(in crate::view) parent_call: Option<String>,
+    /// Times of its first and last entry, in seconds since the epoch.
+    pub(in crate::view) began: f64,
+    pub(in crate::view) last: f64,
+    pub(in crate::view) start: Option<Start>,
+    pub(in crate::view) system: Option<Text>,
+    pub(in crate::view) turns: Vec<Turn>,
+    pub(in crate::view) end: Option<End>,
+    pub(in crate::view) score: Option<f64>,
+    /// Why it has none.
+    pub(in crate::view) unscored: Option<String>,
+    /// The number of the first rollout with its question.
+    pub(in crate::view) asks: usize,
+    /// Of all models.
+    pub(in crate::view) usage: Usage,
+    /// The part of it of requests that were cut off, which have no entry.
+    pub(in crate::view) cut_off: Usage,
+    /// The answer after the last call, to show it only when it changes.
+    pub(super) answer: Answer,
+}
+
+#[derive(Debug)]
+pub(in crate::view) struct Start {
+    pub(in crate::view) question: Text,
+    pub(in crate::view) language: String,
+    pub(in crate::view) callbacks: Callbacks,
+    pub(in crate::view) model: String,
+    pub(in crate::view) sub_model: Option<String>,
+    pub(in crate::view) root_tools: Vec<String>,
+    pub(in crate::view) tools: Vec<String>,
+    pub(in crate::view) context_files: u64,
+    pub(in crate::view) context_bytes: u64,
+}
+
+/// A turn. Number 0 is before the first reply.
+#[derive(Debug)]
+pub(in crate::view) struct Turn {
+    pub(in crate::view) number: u32,
+    pub(in crate::view) steps: Vec<Step>,
+}
+
+/// A part of a turn.
+#[derive(Debug)]
+pub(in crate::view) enum Step {
+    Model(ModelCall),
+    Message(MessageKind, Text),
+    /// Why a request is sent again.
+    Retry(Text),
+    Call(Box<Call>),
+    /// Sub-calls outside any call.
+    Batch(Batch),
+}
+
+#[derive(Debug)]
+pub(in crate::view) struct ModelCall {
+    pub(in crate::view) model: String,
+    pub(in crate::view) is_summary: bool,
+    pub(in crate::view) began: f64,
+    pub(in crate::view) seconds: f64,
+    pub(in crate::view) usage: Usage,
+    pub(in crate::view) attempts: u32,
+    pub(in crate::view) error: Option<Text>,
+}
+
+#[derive(Debug)]
+pub(in crate::view) struct Call {
+    pub(in crate::view) id: String,
+    pub(in crate::view) tool: Option<String>,
+    /// The code for a REPL, the arguments for other tools.
+    pub(in crate::view) input: Option<Text>,
+    pub(in crate::view) began: f64,
+    /// None if it still runs or was never started.
+    pub(in crate::view) seconds: Option<f64>,
+    pub(in crate::view) has_begun: bool,
+    pub(in crate::view) output: Option<Output>,
+    /// The output message to the model, for a call without an output of the session.
+    pub(in crate::view) message: Option<Text>,
+    pub(in crate::view) error: Option<Text>,
+    pub(in crate::view) batches: Vec<Batch>,
+}
+
+#[derive(Debug)]
+pub(in crate::view) struct Output {
+    pub(in crate::view) stdout: Text,
+    pub(in crate::view) stderr: Text,
+    pub(in crate::view) result: Option<Text>,
+    pub(in crate::view) hint: Option<Text>,
+    /// The rest of the response: its texts are above.
+    pub(in crate::view) response: Response,
+    /// The answer, and true if it is final. None if the call did not change it.
+    pub(in crate::view) answer: Option<(Text, bool)>,
+}
+
+/// The sub-calls of one `llm_batch`.
+#[derive(Debug)]
+pub(in crate::view) struct Batch {
+    pub(super) id: String,
+    /// By index in the batch.
+    pub(in crate::view) prompts: BTreeMap<usize, Prompt>,
+    pub(in crate::view) began: f64,
+    pub(in crate::view) ended: f64,
+    pub(in crate::view) usage: Usage,
+}
+
+#[derive(Debug)]
+pub(in crate::view) struct Prompt {
+    pub(in crate::view) model: String,
+    pub(in crate::view) prompt: Text,
+    pub(in crate::view) reply: Option<Text>,
+    pub(in crate::view) error: Option<Text>,
+    pub(in crate::view) usage: Usage,
+    pub(in crate::view) seconds: f64,
+    /// Requests for it, and attempts at them with retries.
+    pub(in crate::view) requests: u32,
+    pub(in crate::view) attempts: u32,
+}
+
+#[derive(Debug)]
+pub(in crate::view) struct End {
+    pub(in crate::view) stop_reason: String,
+    pub(in crate::view) answer: Option<Text>,
+    pub(in crate::view) is_ready: bool,
+    pub(in crate::view) error: Option<Text>,
+    /// Names and values, without zeros and nulls.
+    pub(in crate::view) metrics: Vec<(String, String)>,
+}
+
+impl Rollout {
+    pub(in crate::view) fn seconds(&self) -> f64 {
+        self.last - self.began
+    }
+
+    pub(in crate::view) fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.turns.iter().flat_map(|turn| &turn.steps)
+    }
+
+    pub(in crate::view) fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.steps().filter_map(|step| if let Step::Call(call) = step { Some(&**call) } else { None })
+    }
+
+    pub(in crate::view) fn batches(&self) -> impl Iterator<Item = &Batch> {
+        self.steps().flat_map(|step| match step {
+            Step::Call(call) => &call.batches[..],
+            Step::Batch(batch) => std::slice::from_ref(batch),
+            _ => &[],
+        })
+    }
+}
+
+impl Call {
+    /// Reports whether it failed or was stopped.
+    pub(in crate::view) fn has_failed(&self) -> bool {
+        self.error.is_some()
+            || self.output.as_ref().is_some_and(|output| output.response.outcome != Outcome::Ok)
+    }
+}
+
+impl Batch {
+    pub(in crate::view) fn seconds(&self) -> f64 {
+        self.ended - self.began
+    }
+
+    pub(in crate::view) fn failed(&self) -> usize {
+        self.prompts.values().filter(|prompt| prompt.error.is_some()).count()
+    }
+}

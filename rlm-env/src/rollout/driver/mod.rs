@@ -1,0 +1,449 @@
+//! The root loop: model, calls, model, until there is an answer or a reason to stop.
+//!
+//! The order within a turn: run the calls of the last reply, read the answer, check the limits, and only then ask the
+//! model again. Before a limit is reached the model gets one last turn, announced by a notice; tokens and time for it
+//! were reserved.
+
+mod answer;
+mod budget;
+mod compaction;
+mod execution;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rlm_core::protocol::Answer;
+use rlm_rootd::{
+    ChatReply, ChatRequest, ChatTools, ModelError, ModelErrorKind, RetryObserver, RootModel, Usage,
+};
+use serde_json::Value as Json;
+
+use super::calls::{Call, CallableTools, ParsedReply};
+use super::clock::Clock;
+use super::config::{Control, RolloutConfig};
+use super::conversation::Conversation;
+use super::log::Log;
+use super::recursion::Recursion;
+use super::registration::RegisteredRollout;
+use super::under_way::UnderWay;
+use crate::callbacks::Interceptor;
+use crate::prompts::{LastTurn, PromptError, Prompts};
+use crate::session::Session;
+use crate::terms::{CallForm, StopReason};
+use crate::trajectory::{Event, MessageKind, ModelCall, ModelRetry};
+use crate::workspace::Workspace;
+
+/// Percentage of the context window from which on the model gets its last turn.
+const FULL_PERCENT: u128 = 92;
+
+/// The end of a question, or of a rollout.
+#[derive(Clone, Debug)]
+pub(super) struct End {
+    pub(super) reason: StopReason,
+    pub(super) answer: Option<String>,
+    pub(super) is_ready: bool,
+    pub(super) error: Option<String>,
+    /// The rollout's directory, if it was kept.
+    pub(super) dir: Option<PathBuf>,
+}
+
+impl From<StopReason> for End {
+    fn from(reason: StopReason) -> Self {
+        Self { reason, answer: None, is_ready: false, error: None, dir: None }
+    }
+}
+
+impl End {
+    /// The end of a rollout that could not be set up.
+    pub(super) fn setup_failed(error: String) -> Self {
+        Self { error: Some(error), ..Self::from(StopReason::SetupFailed) }
+    }
+}
+
+/// The result of a step of the loop.
+type Step<T = ()> = Result<T, Stop>;
+
+/// The result of a call.
+#[derive(Debug)]
+struct CallResult {
+    /// The text for the model.
+    text: String,
+    /// Set if the rollout ends with this call.
+    stop: Option<Stop>,
+}
+
+impl From<String> for CallResult {
+    fn from(text: String) -> Self {
+        Self { text, stop: None }
+    }
+}
+
+/// Why the rollout ends here.
+#[derive(Debug)]
+struct Stop {
+    reason: StopReason,
+    error: Option<String>,
+}
+
+impl From<PromptError> for Stop {
+    fn from(error: PromptError) -> Self {
+        Self { reason: StopReason::SetupFailed, error: Some(error.to_string()) }
+    }
+}
+
+impl From<StopReason> for Stop {
+    fn from(reason: StopReason) -> Self {
+        Self { reason, error: None }
+    }
+}
+
+impl From<ModelError> for Stop {
+    fn from(error: ModelError) -> Self {
+        let reason = match error.kind {
+            ModelErrorKind::TooLong => StopReason::ContextFull,
+            ModelErrorKind::Budget => StopReason::BudgetExhausted,
+            ModelErrorKind::TimedOut => StopReason::TimedOut,
+            _ => StopReason::ModelFailed,
+        };
+        Self { reason, error: Some(error.message) }
+    }
+}
+
+/// A running rollout. Field order is drop order: the worker first, the directory last.
+#[derive(Debug)]
+pub(super) struct RolloutDriver<'a> {
+    pub(super) config: &'a RolloutConfig,
+    /// Ends the running question.
+    pub(super) control: Control,
+    /// Turns that the running question may take, and the number of the last one before it.
+    pub(super) max_turns: u32,
+    pub(super) turns_before: u32,
+    pub(super) log: Arc<Log>,
+    pub(super) prompts: &'a Prompts,
+    pub(super) model: &'a dyn RootModel,
+    pub(super) session: Session,
+    /// None: code in the session calls root tools itself.
+    pub(super) interceptor: Option<Interceptor>,
+    pub(super) registered: RegisteredRollout,
+    pub(super) conversation: Conversation,
+    pub(super) workspace: Workspace,
+    pub(super) clock: Clock,
+    pub(super) under_way: Arc<UnderWay>,
+    pub(super) callable: CallableTools,
+    pub(super) tools: ChatTools,
+    /// The tools of the model, in OpenAI's form.
+    pub(super) definitions: Vec<Json>,
+    /// How the model calls the REPL.
+    pub(super) call_form: CallForm,
+    /// The system prompt for a model whose server refuses tools, until that is known.
+    pub(super) fenced_prompt: Option<String>,
+    pub(super) progress: Progress,
+}
+
+/// The progress of a rollout.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    answer: Answer,
+    /// The model's latest text without a call.
+    last_words: Option<String>,
+    /// Calls of the last reply that did not run.
+    skipped: VecDeque<Call>,
+    /// Tokens of the model's longest completion.
+    longest_completion: u64,
+    restarts: u32,
+    /// Consecutive replies without a call.
+    idle_turns: u32,
+    is_warned: bool,
+    /// True once an empty answer was given back.
+    was_empty: bool,
+    /// The next request is that of the last turn, for which a part of the budget is reserved.
+    is_last_turn: bool,
+    /// Turns by which the next summary is deferred.
+    deferred_turns: usize,
+    /// Times that the whole conversation was replaced by a summary.
+    compactions: u32,
+}
+
+impl Progress {
+    /// Forgets what belongs to the question before.
+    fn begin_question(&mut self) {
+        self.answer = Answer::default();
+        self.last_words = None;
+        self.idle_turns = 0;
+        self.was_empty = false;
+        self.is_last_turn = false;
+        self.restarts = 0;
+    }
+}
+
+impl RolloutDriver<'_> {
+    /// Runs turns until the question is answered, or a limit or the control ends it.
+    pub(super) async fn answer(&mut self, control: &Control) -> End {
+        self.control = control.clone();
+        self.under_way.works_until(control, self.clock.end());
+        let Err(Stop { reason, error }) = self.turns().await;
+        self.registered.ledger.release_later();
+        let Answer { ready, content } = std::mem::take(&mut self.progress.answer);
+        let answer =
+            if content.is_empty() && !ready { self.progress.last_words.take() } else { Some(content) };
+        let dir = self.workspace.is_kept().then(|| self.workspace.path().to_owned());
+        End { reason, answer, is_ready: ready, error, dir }
+    }
+
+    /// Puts a further question: its turns, its time and its answer are new, everything else goes on.
+    pub(super) async fn ask_further(&mut self, question: &str, control: &Control) -> End {
+        self.control = control.clone();
+        self.clock = Clock::start(self.config.limits.timeout);
+        self.turns_before = self.conversation.turn();
+        self.progress.begin_question();
+        let cleared = self.clear_answer().await;
+        self.conversation.question(question);
+        match cleared {
+            Ok(()) => self.answer(control).await,
+            Err(Stop { reason, error }) => End { error, ..End::from(reason) },
+        }
+    }
+
+    /// Ends the worker, then the calls of root tools with the children that wait for them, then removes the directory.
+    pub(super) async fn take_down(self) {
+        // The worker's exit does not change the result.
+        if let Err(error) = self.session.close().await {
+            tracing::debug!(rollout = self.config.id, %error, "the worker did not end well");
+        }
+        let ledger = self.registered.ledger.clone();
+        if let Some(seen) = self.registered.end().await {
+            self.log.set_root_tools(&seen);
+        }
+        self.under_way.children_ended().await;
+        // Nothing of the rollout sends a request any more.
+        self.log.settle(&ledger.snapshot());
+        // It holds a file open in the directory.
+        drop(self.conversation);
+        remove_directory(&self.config.id, self.workspace).await;
+    }
+
+    async fn turns(&mut self) -> Step<std::convert::Infallible> {
+        if self.conversation.turn() == 0 {
+            self.check_budget().await?;
+        }
+        loop {
+            if let Some(limit) = self.limit().await {
+                return Err(self.last_turn(limit).await);
+            }
+            if self.is_long() {
+                match self.compact().await? {
+                    Some(limit) => return Err(self.last_turn(limit).await),
+                    None => continue,
+                }
+            }
+            self.summarise().await?;
+            self.warn()?;
+            let limit = match self.ask().await? {
+                Ok(reply) => {
+                    self.raise_reserve();
+                    self.run_calls(reply).await?;
+                    continue;
+                }
+                Err(limit) if limit.reason == StopReason::ContextFull && self.compaction().is_some() => {
+                    self.compact().await?
+                }
+                Err(limit) => Some(limit),
+            };
+            if let Some(limit) = limit {
+                return Err(self.last_turn(limit).await);
+            }
+        }
+    }
+
+    /// The limit that makes the next turn the last one, if any.
+    async fn limit(&mut self) -> Option<Stop> {
+        if self.conversation.turn() - self.turns_before + 1 >= self.max_turns {
+            return Some(StopReason::MaxTurns.into());
+        }
+        if self.clock.is_over() {
+            return Some(StopReason::TimedOut.into());
+        }
+        if self.is_part_of_context(FULL_PERCENT) && self.compaction().is_none() {
+            return Some(StopReason::ContextFull.into());
+        }
+        let error = self.reserve_last_turn().await.err()?;
+        if self.conversation.turn() == 0 {
+            // A model that has seen nothing could not answer. What is left afterwards may do for a last turn.
+            return None;
+        }
+        let error = format!("{error} besides a last turn");
+        Some(Stop { reason: StopReason::BudgetExhausted, error: Some(error) })
+    }
+
+    /// Runs one more turn, which a notice announces to the model as its last.
+    async fn last_turn(&mut self, limit: Stop) -> Stop {
+        let Stop { reason, error } = limit;
+        let stopped = async {
+            if self.max_turns == 0 {
+                return Err(reason.into());
+            }
+            self.clock.begin_last_turn();
+            // The start of a child may have taken all of it.
+            if self.clock.is_over() {
+                return Err(reason.into());
+            }
+            self.under_way.works_until(&self.control, self.clock.end());
+            self.progress.is_last_turn = true;
+            let last = LastTurn { language: self.config.language, call_form: self.call_form, reason };
+            let notice = last.render(self.prompts)?;
+            // A turn that the budget does not allow is not announced.
+            if let Err(exhausted) = self.fit_last_turn(&notice, reason).await {
+                if self.conversation.turn() > 0 {
+                    return Err(Stop { reason, error: Some(exhausted.to_string()) });
+                }
+                // One that has not begun waits for room, or is to be begun another time.
+                self.check_budget().await?;
+            }
+            self.notice(&notice);
+            match self.ask().await? {
+                Ok(reply) => self.run_calls(reply).await?,
+                Err(limit) => return Err(limit),
+            }
+            Err(Stop::from(reason))
+        };
+        let Err(stop): Step<std::convert::Infallible> = stopped.await;
+        match stop.reason {
+            // The reason for the last turn stays the stop reason; an error during it is reported as well.
+            StopReason::Answered | StopReason::Stopped | StopReason::Cancelled | StopReason::WorkerFailed => {
+                stop
+            }
+            _ => Stop { reason, error: stop.error.or(error) },
+        }
+    }
+
+    /// Asks the model. The inner error: a limit was reached, and a last turn may follow.
+    async fn ask(&mut self) -> Step<Result<ParsedReply, Stop>> {
+        self.check_control()?;
+        let limit = self.config.limits.max_completion_tokens;
+        let mut replied = self.complete(self.request(limit), false).await?;
+        let fenced_prompt = self.fenced_prompt.take();
+        if let (Err(ModelError { kind: ModelErrorKind::NoTools, .. }), Some(prompt)) =
+            (&replied, fenced_prompt)
+        {
+            self.definitions.clear();
+            self.call_form = CallForm::Fenced;
+            self.conversation.begin_again(&prompt);
+            replied = self.complete(self.request(limit), false).await?;
+        }
+        match replied {
+            Ok(reply) => {
+                let longest = &mut self.progress.longest_completion;
+                *longest = reply.usage.completion_tokens.max(*longest);
+                let tokens = reply.usage.prompt_tokens.saturating_add(reply.usage.completion_tokens);
+                let reply = self.callable.read(reply.message, self.conversation.turn() + 1);
+                self.conversation.reply(reply.message.clone());
+                self.conversation.counted(tokens);
+                Ok(Ok(reply))
+            }
+            Err(error) => {
+                let stop = Stop::from(error);
+                if stop.reason == StopReason::ModelFailed { Err(stop) } else { Ok(Err(stop)) }
+            }
+        }
+    }
+
+    /// Fails if the rollout was stopped or cancelled from outside.
+    fn check_control(&self) -> Step {
+        match (self.control.is_cancelled(), self.control.is_stopped()) {
+            (true, _) => Err(StopReason::Cancelled.into()),
+            (false, true) => Err(StopReason::Stopped.into()),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// Sends one request to the model and logs it.
+    async fn complete(
+        &self,
+        mut request: ChatRequest<'_>,
+        is_summary: bool,
+    ) -> Step<Result<ChatReply, ModelError>> {
+        let node = self.config.recursion.as_ref().map(Recursion::node);
+        if let Some(place) = node.and_then(|node| node.place) {
+            tokio::select! {
+                biased;
+                () = self.control.stopped() => {}
+                () = place.take_back() => {}
+            }
+        }
+        let started = Instant::now();
+        let observer = Attempts { log: &self.log, turn: self.conversation.turn() + 1 };
+        request.observer = Some(&observer);
+        let asking = self.model.complete(request);
+        let replied = tokio::select! {
+            biased;
+            () = self.control.stopped() => None,
+            replied = asking => Some(replied),
+        };
+        let (usage, attempts) = match &replied {
+            None => (Usage::default(), 1),
+            Some(Ok(reply)) => (reply.usage, reply.attempts),
+            Some(Err(error)) => (error.usage, error.attempts),
+        };
+        let model = self.model.name().to_owned();
+        self.log.add(Event::ModelCall(ModelCall {
+            turn: self.conversation.turn() + 1,
+            is_summary,
+            cost_usd: self.log.cost(&model, usage.prompt_tokens, usage.completion_tokens),
+            model,
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            usage_estimated: usage.is_estimated,
+            attempts,
+            seconds: started.elapsed().as_secs_f64(),
+            error: match &replied {
+                None => Some("cancelled".to_owned()),
+                Some(replied) => replied.as_ref().err().map(ToString::to_string),
+            },
+            extra: replied.as_ref().and_then(|replied| replied.as_ref().ok()?.extra.clone()),
+            request_id: replied.as_ref().and_then(|replied| replied.as_ref().ok()?.request_id.clone()),
+        }));
+        self.check_control()?;
+        replied.ok_or(StopReason::Stopped.into())
+    }
+
+    fn request(&self, max_tokens: Option<u64>) -> ChatRequest<'_> {
+        let messages = self.conversation.messages();
+        let mut request = ChatRequest::new(messages, self.clock.model_deadline(), &self.registered.ledger);
+        request.tools = &self.definitions;
+        request.sampling = &self.config.sampling;
+        request.max_tokens = max_tokens;
+        request.is_reserved = self.progress.is_last_turn;
+        request
+    }
+
+    fn notice(&mut self, text: &str) {
+        self.conversation.say(MessageKind::Notice, "user", text);
+    }
+}
+
+/// Logs the attempts of a request that failed.
+#[derive(Debug)]
+struct Attempts<'a> {
+    log: &'a Log,
+    turn: u32,
+}
+
+impl RetryObserver for Attempts<'_> {
+    fn retry(&self, error: &str, pause: Duration) {
+        self.log.add(Event::ModelRetry(ModelRetry {
+            turn: self.turn,
+            error: error.to_owned(),
+            wait_seconds: pause.as_secs_f64(),
+        }));
+    }
+}
+
+/// Removes the directory, however large it is.
+pub(super) async fn remove_directory(rollout: &str, workspace: Workspace) {
+    let removing = tokio::task::spawn_blocking(move || workspace.remove()).await;
+    if let Ok(Err(error)) = removing {
+        tracing::warn!(rollout, %error, "the directory of a rollout is left behind");
+    }
+}

@@ -1,7 +1,7 @@
 //! A trajectory that grows, and the rollouts that it has so far.
 
-use std::fs::File;
-use std::io::Read as _;
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -32,13 +32,8 @@ pub(super) struct Growing {
     file: File,
     /// The end of what was read: a line that is not finished.
     rest: Vec<u8>,
-    /// The first bytes, and the last ones that were read.
-    marks: [Vec<u8>; 2],
-    bytes: u64,
     lines: u64,
-    /// When the file was changed, seen with nothing more to read; and whether that was another time at the last look.
-    settled: Option<SystemTime>,
-    is_suspect: bool,
+    seen: Seen,
     /// Why nothing more is read of it: a line is none.
     malformed: Option<String>,
 }
@@ -56,11 +51,8 @@ impl Growing {
             path: path.to_owned(),
             file,
             rest: Vec::new(),
-            marks: Default::default(),
-            bytes: 0,
             lines: 0,
-            settled: None,
-            is_suspect: false,
+            seen: Seen::default(),
             malformed: None,
         })
     }
@@ -75,12 +67,7 @@ impl Growing {
         if count == 0 {
             return Ok(None);
         }
-        self.bytes += count as u64;
-        (self.settled, self.is_suspect) = (None, false);
-        let (new, [first, last]) = (&self.rest[before..], &mut self.marks);
-        first.extend_from_slice(&new[..count.min(MARK_BYTES - first.len())]);
-        last.extend_from_slice(&new[count.saturating_sub(MARK_BYTES)..]);
-        last.drain(..last.len().saturating_sub(MARK_BYTES));
+        self.seen.add(&self.rest[before..]);
         let end = self.rest[before..].iter().rposition(|byte| *byte == b'\n').map(|end| before + end + 1);
         let rest = self.rest.split_off(end.unwrap_or_default());
         let mut whole = std::mem::replace(&mut self.rest, rest);
@@ -119,23 +106,51 @@ impl Growing {
     pub(super) fn is_void(&mut self) -> anyhow::Result<bool> {
         let here = self.file.metadata()?;
         let there = self.path.metadata().with_context(|| self.path.display().to_string())?;
+        Ok((here.dev(), here.ino()) != (there.dev(), there.ino())
+            || self.seen.has_changed(&self.file, &here)?)
+    }
+}
+
+/// What was read of a file: it is known again by its ends, and by the time of its last change.
+#[derive(Debug, Default)]
+struct Seen {
+    bytes: u64,
+    /// The first bytes, and the last ones that were read.
+    marks: [Vec<u8>; 2],
+    /// When the file was changed, seen with nothing more to read.
+    settled: Option<SystemTime>,
+    /// Whether that was another time at the last look.
+    is_suspect: bool,
+}
+
+impl Seen {
+    /// Adds bytes that have just been read.
+    fn add(&mut self, new: &[u8]) {
+        self.bytes += new.len() as u64;
+        (self.settled, self.is_suspect) = (None, false);
+        let [first, last] = &mut self.marks;
+        first.extend_from_slice(&new[..new.len().min(MARK_BYTES - first.len())]);
+        last.extend_from_slice(&new[new.len().saturating_sub(MARK_BYTES)..]);
+        last.drain(..last.len().saturating_sub(MARK_BYTES));
+    }
+
+    /// Reports whether it is no longer what the file begins with. A writer that goes on changes the time a moment before the size:
+    /// so two looks are to see another time.
+    fn has_changed(&mut self, file: &File, now: &Metadata) -> io::Result<bool> {
         let [first, last] = &self.marks;
         let has = |mark: &[u8], at| {
             let mut found = vec![0; mark.len()];
-            self.file.read_exact_at(&mut found, at).is_ok() && found == mark
+            file.read_exact_at(&mut found, at).is_ok() && found == mark
         };
-        Ok((here.dev(), here.ino()) != (there.dev(), there.ino())
-            || here.len() < self.bytes
-            || !has(first, 0)
-            || !has(last, self.bytes - last.len() as u64)
-            || here.len() == self.bytes && self.was_changed(here.modified()?))
-    }
-
-    /// Reports whether what was read has been changed. A writer that goes on changes the time a moment before the size: so two
-    /// looks are to see that.
-    fn was_changed(&mut self, modified: SystemTime) -> bool {
+        if now.len() < self.bytes || !has(first, 0) || !has(last, self.bytes - last.len() as u64) {
+            return Ok(true);
+        }
+        if now.len() > self.bytes {
+            return Ok(false);
+        }
+        let modified = now.modified()?;
         let is_other = *self.settled.get_or_insert(modified) != modified;
-        std::mem::replace(&mut self.is_suspect, is_other) && is_other
+        Ok(std::mem::replace(&mut self.is_suspect, is_other) && is_other)
     }
 }
 

@@ -430,10 +430,14 @@ def test_an_exhausted_budget_is_no_loss_of_a_node(cluster: Any, tmp_path: Path) 
     assert {result.stop_reason for result in again if result.id not in before} == {"answered"}
 
 
-def said_by_a_driver(cluster: Any, name: str, *arguments: str, where: str = "driver") -> Any:
+SOME_ARE_LOST = {"num_failures": 8, "req_failure_prob": 5, "resp_failure_prob": 5}
+
+
+def said_by_a_driver(
+    cluster: Any, name: str, *arguments: str, where: str = "driver", failures: dict[str, int] = SOME_ARE_LOST
+) -> Any:
     """What a function of this file returns in another program: calls of actors and their replies are lost that come
     from there or from its actors."""
-    failures = {"num_failures": 8, "req_failure_prob": 5, "resp_failure_prob": 5}
     variables = {"RAY_testing_rpc_failure": json.dumps({"CoreWorkerService.grpc_client.PushTask": failures})}
     program = (
         "import json, ray, sys; sys.path.insert(0, sys.argv[1]); import test_ray\n"
@@ -500,6 +504,71 @@ def test_a_batch_outlives_moments_without_its_actors(cluster: Any, where: str, c
     # A node is lost with an exchange, and with the requests that are under way there.
     assert abs(spent - len(asked)) <= losses * CONCURRENCY
     assert len(called) <= 40 + losses * CONCURRENCY
+
+
+def spent_by_a_rollout(url: str) -> Any:
+    batch = run_batch("?", model="m", base_url=f"{url}/v1", stream=False)
+    [result] = batch
+    return result.stop_reason, batch.progress.spent.calls
+
+
+def test_the_ledger_is_whole_where_what_a_node_tells_is_under_way_at_the_end(cluster: Any) -> None:
+    asked = []
+
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        asked.append(path)
+        # It ends after the node has told of this request, and before Ray makes that call again.
+        message = running("sleep 0.35; RLM_READY=1 RLM_CONTENT=x")([], [])
+        choice = {"message": {"role": "assistant", **message}, "finish_reason": "stop"}
+        return 200, {"choices": [choice], "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
+
+    first_is_lost = {"num_failures": 1, "req_failure_prob": 100, "resp_failure_prob": 0}
+    with json_server(reply) as url:
+        said = said_by_a_driver(cluster, "spent_by_a_rollout", url, where="actors", failures=first_is_lost)
+    assert said == ["answered", len(asked)] == ["answered", 1]
+
+
+def session_that_is_interrupted(directory: str) -> Any:
+    async def use() -> Any:
+        outcomes = []
+        async with SessionActor() as session:
+            for number in range(6):
+                begun = Path(directory, str(number))
+                call = asyncio.ensure_future(session.execute(f": > {begun}; sleep 1000", timeout=20))
+                while not begun.exists():
+                    await asyncio.sleep(0.05)
+                session.interrupt()
+                outcomes.append((await call).outcome)
+        return outcomes
+
+    return asyncio.run(use())
+
+
+def test_an_interrupt_outlives_a_moment_without_the_actor(cluster: Any, tmp_path: Path) -> None:
+    often = {"num_failures": 1000, "req_failure_prob": 40, "resp_failure_prob": 0}
+    said = said_by_a_driver(cluster, "session_that_is_interrupted", str(tmp_path), failures=often)
+    assert said == ["interrupted"] * 6
+
+
+def test_an_interrupt_that_comes_late_is_for_no_later_call(tmp_path: Path) -> None:
+    async def use() -> None:
+        session = _session._Session(SessionConfig(tmp_path), [], [], None, None)
+        await session._session.start()
+        await session.once("one", [], "execute", "true")
+        code = ": > begun; until [ -e go ]; do sleep 0.05; done; : > gone; sleep 1000"
+        running = asyncio.ensure_future(session.once("two", ["one"], "execute", code))
+        while not (tmp_path / "begun").exists():
+            await asyncio.sleep(0.05)
+        await session.interrupt(["one"])
+        (tmp_path / "go").touch()
+        while not (tmp_path / "gone").exists():
+            assert not running.done(), await running
+            await asyncio.sleep(0.05)
+        await session.interrupt(["one", "two"])
+        assert (await running).outcome == "interrupted"
+        await session.close()
+
+    asyncio.run(asyncio.wait_for(use(), 60))
 
 
 def session_with_a_state() -> Any:
@@ -1030,6 +1099,57 @@ def test_a_tool_that_does_not_end_keeps_nothing_open(cluster: Any, monkeypatch: 
     asyncio.run(asyncio.wait_for(use(), 60))
 
 
+def test_a_thread_that_a_tool_waits_for_keeps_no_batch_open(cluster: Any) -> None:
+    ended = threading.Event()
+
+    async def in_a_thread() -> None:
+        """Waits for a thread."""
+        await asyncio.to_thread(ended.wait)
+
+    code = "in_a_thread 2> /dev/null; RLM_CONTENT=late RLM_READY=1"
+    given_up = threading.Timer(60, ended.set)
+    given_up.start()
+    try:
+        [result] = run_batch("?", model=running(code), driver_tools=[tool(timeout=1.0)(in_a_thread)])
+        assert (result.answer, ended.is_set()) == ("late", False)
+    finally:
+        ended.set()
+        given_up.cancel()
+
+
+def test_a_program_ends_that_leaves_results_unread(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    result = {
+        "question": "?",
+        "answer": "",
+        "answer_ready": True,
+        "stop_reason": "answered",
+        "error": None,
+        "metrics": {},
+    }
+    numbers = range(1, 3 * _driver.MAX_UNREAD)
+    lines = [{**result, "id": f"1-{number}", "question_id": "1", "attempt": number} for number in numbers]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    program = (
+        "import sys, threading, time; from rlm_env.ray import run_batch\n"
+        f"batch = run_batch('?', attempts={len(lines) + 1}, model='m', results=sys.argv[1], resume=True)\n"
+        "for result in batch:\n"
+        "    while not any(one.name.startswith(('asyncio', 'rlm-tool')) for one in threading.enumerate()):\n"
+        "        time.sleep(0.05)  # until the next one finds no room\n"
+        "    raise SystemExit(result.id)\n"
+    )
+    left = subprocess.run(
+        [sys.executable, "-c", program, str(file)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (left.returncode, left.stderr.strip()) == (1, "1-1")
+
+
 def test_a_loop_in_another_task_is_ended_also_while_it_does_something_else(cluster: Any) -> None:
     async def use() -> None:
         with run_batch("?", attempts=50, model=scripted) as batch:
@@ -1101,6 +1221,9 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
             assert (await session.set({"x": 42})).outcome == "ok"
             with pytest.raises(TypeError, match="the variable 'x' cannot be sent as JSON: Object of type lock is not"):
                 await session.set({"x": threading.Lock()})
+            for option in ("key", "had", "method"):
+                with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
+                    await session.execute("ls", **{option: 1})
             again = pickle.loads(pickle.dumps(session))
             shown = await again.execute({"bash": "echo $x", "python": "print(x)"}[language])
             assert shown.stdout.strip() == "42"
@@ -1205,6 +1328,23 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             given_up.cancel()
             assert (await (await wanted).execute("echo $((6 * 7))")).stdout == "42\n"
             await asyncio.wait([given_up, released])
+        async with SessionPool(max_sessions=1, num_cpus=0.01) as pool:
+            # A session that is being closed takes no call that would be cut off.
+            first = await pool.get("a")
+            released = asyncio.ensure_future(pool.release("a"))
+            await asyncio.sleep(0)
+            with pytest.raises(UsageError, match="the session is closed: start another"):
+                await first.execute("echo")
+            await released
+            await pool.get("b")
+            # Whoever gives up need not wait until the session has ended that nobody wants.
+            given_up = asyncio.ensure_future(pool.get("a"))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            await asyncio.wait([given_up])
+            [ending] = pool._unwanted
+            assert not ending.done() and len(pool) == 1
+        assert ending.done()
         async with SessionPool(idle_timeout=2.0, num_cpus=0.01) as pool:
             busy = await pool.get("busy")
             running = asyncio.ensure_future(pickle.loads(pickle.dumps(busy)).execute("sleep 1000"))
@@ -1534,6 +1674,26 @@ def test_a_session_whose_hub_has_died_says_so(cluster: Any) -> None:
             with pytest.raises(EndedError, match="driver_tools cannot be called any more: start another session"):
                 await session.execute("ls")
 
+    asyncio.run(asyncio.wait_for(use(), 60))
+
+
+def test_a_session_whose_tools_had_another_event_loop_says_so(cluster: Any) -> None:
+    def here() -> str:
+        """Runs with the driver."""
+        return "here"
+
+    session = SessionActor(driver_tools=[here], num_cpus=0.01)
+
+    async def start() -> None:
+        await session.start()
+        assert (await session.execute("here")).stdout == "here\n"
+
+    async def use() -> None:
+        with pytest.raises(EndedError, match=r"driver_tools cannot be called any more: .*their event loop has ended"):
+            await session.execute("here")
+        await session.close()
+
+    asyncio.run(asyncio.wait_for(start(), 60))
     asyncio.run(asyncio.wait_for(use(), 60))
 
 

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +25,7 @@ from .._errors import StartError
 from .._events import RolloutResult
 from .._models import Budget, ChatModel, Spending
 from .._rollouts import Path, Question, absolute_paths, check_settings, questions_of
+from .._server import Threads
 from .._tools import Tool, tools_of
 from ._context import check_path
 from ._driver import MAX_UNREAD, Attempt, Driver, Plan, State, to_its_end
@@ -275,6 +277,7 @@ class Batch:
         """The same for synchronous code: attempts go on in a thread, whatever the program does between two results."""
         came: queue.Queue[RolloutResult | BaseException | None] = queue.Queue(MAX_UNREAD)
         loop = asyncio.new_event_loop()
+        loop.set_default_executor(_DaemonExecutor())
 
         async def main() -> None:
             async with aclosing(self._results()) as results:
@@ -296,7 +299,6 @@ class Batch:
                         loop.run_until_complete(task)
             finally:
                 came.put(end)
-            loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
 
         task = loop.create_task(main())
@@ -315,3 +317,28 @@ class Batch:
                 while isinstance(came.get(), RolloutResult):
                     pass
             thread.join()
+
+
+class _DaemonExecutor(ThreadPoolExecutor):
+    """Daemon threads for `asyncio.to_thread`: no function in one keeps the batch, or the program, from ending."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._daemons = Threads()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+
+        def deliver(outcome: tuple[Any, BaseException | None]) -> None:
+            value, error = outcome
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+
+        self._daemons.start(lambda: fn(*args, **kwargs), deliver)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._daemons.close()

@@ -503,8 +503,8 @@ class Driver:
         result = read_result(document)
         if self._file is not None:
             self._file.append(document)
-        self._state.count(result)
         await self._came.put(result)
+        self._state.count(result)  # before, the end of the batch could overtake it
 
     async def _context(self, question: Question) -> Packed | list[str] | None:
         paths = self._paths(question)

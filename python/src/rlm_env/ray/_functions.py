@@ -90,6 +90,7 @@ class Functions:
         self._threads = Threads()
         self._running: dict[Key, asyncio.Task[None]] = {}
         self._serving = asyncio.create_task(self._serve())
+        self._is_closed = False
 
     async def wait(self) -> None:
         """Waits until it is closed. Raises the error that ended it before, as the death of the hub."""
@@ -98,8 +99,9 @@ class Functions:
     @property
     def error(self) -> BaseException | None:
         """What ended it, except `close`."""
-        has_ended = self._serving.done() and not self._serving.cancelled()
-        return self._serving.exception() if has_ended else None
+        if self._is_closed or not self._serving.done():
+            return None
+        return RuntimeError("their event loop has ended") if self._serving.cancelled() else self._serving.exception()
 
     async def _serve(self) -> None:
         async for key, call in letters(self._hub.calls):
@@ -136,11 +138,14 @@ class Functions:
 
     async def close(self) -> None:
         """Cancels what runs, and waits a moment for it. A plain function that never returns keeps its thread."""
+        self._is_closed = True
         tasks = [self._serving, *self._running.values()]
+        # Those of an event loop that has ended have ended.
+        if running := [task for task in tasks if not task.done()]:
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=_CLOSE_LIMIT)
         for task in tasks:
-            task.cancel()
-        ended, _ = await asyncio.wait(tasks, timeout=_CLOSE_LIMIT)
-        for task in ended:
-            if not task.cancelled():
+            if task.done() and not task.cancelled():
                 task.exception()  # unseen, Python would print it
         self._threads.close()

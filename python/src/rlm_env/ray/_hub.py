@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -212,15 +212,28 @@ class HubClient:
         self._waiting: dict[Any, asyncio.Future[Any]] = {}
         """What it has asked, by the keys."""
         self._listening: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Future[Any]] = set()
+        """Calls with news that are on their way."""
 
     async def tell(self, news: News) -> None:
-        if not await self._hub.tell.remote(self._actor, news):
+        if not await self._told(self._hub.tell.remote(self._actor, news)):
             self.lost.set()
+
+    async def has_heard(self) -> None:
+        """Waits until the hub has heard all that it was told, also by calls that were given up."""
+        if self._telling:
+            await asyncio.wait(self._telling)
+
+    async def _told(self, reply: Awaitable[Any]) -> Any:
+        call = asyncio.ensure_future(reply)
+        self._telling.add(call)
+        call.add_done_callback(self._telling.discard)
+        return await asyncio.shield(call)
 
     async def reserve(self, request: Mapping[str, Any], news: News) -> int | str:
         """The bound on the completion, or why there is no room. Waits while others may give it back."""
         with self._asked(request["id"]) as answer:
-            room: int | str | None = await self._hub.reserve.remote(self._actor, request, news)
+            room: int | str | None = await self._told(self._hub.reserve.remote(self._actor, request, news))
             if room == LOST:
                 self.lost.set()
             try:

@@ -252,6 +252,7 @@ class _Node:
     async def _tell_news(self) -> None:
         if self._news.settled or self._news.spent:
             await self._hub.tell(self._take_news())
+        await self._hub.has_heard()
 
     def _take_news(self) -> News:
         news, self._news = self._news, News(number=self._news.number + 1)

@@ -57,7 +57,9 @@ class Results:
             except Exception as error:
                 is_cut_off = number == len(lines) and line.startswith(b"{") and isinstance(error, ValueError)
                 if not is_cut_off:
-                    raise StartError(f"{self._path}:{number} is not a result: {error}") from error
+                    raise StartError(
+                        f"{self._path}:{number} is not a result: remove that line, or give another file ({error})"
+                    ) from error
                 self._file.truncate(len(text) - len(line))
                 return found
             if result.stop_reason not in _AGAIN:

@@ -10,7 +10,7 @@ import math
 import os
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -81,21 +81,26 @@ class _Session:
         return str(ray.util.get_node_ip_address())
 
     @_again
-    async def once(self, key: str, had: list[str], method: str, *args: Any, **kwargs: Any) -> Any:
+    async def once(self, key: str, had: list[str], method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Calls a method, once for each key, however often Ray makes this call. Its result is kept until it is one that
         the caller has had, or for a while: a handle may not be used again."""
         for one in had:
             self._calls.pop(one, None)
         if key not in self._calls:
-            call = self._calls[key] = asyncio.create_task(getattr(self, method)(*args, **kwargs))
-            forget, loop = self._calls.pop, asyncio.get_running_loop()
-            call.add_done_callback(lambda _: loop.call_later(_KEPT, forget, key, None))
+            self._keep(key, asyncio.create_task(getattr(self, method)(*args, **kwargs)))
         return await asyncio.shield(self._calls[key])
 
     @_again
     async def cancel(self, key: str) -> None:
         """Cancels the call with this key, also before it comes: large code travels longer than a word."""
-        self._calls.setdefault(key, asyncio.get_running_loop().create_future()).cancel()
+        if key not in self._calls:
+            self._keep(key, asyncio.get_running_loop().create_future())
+        self._calls[key].cancel()
+
+    def _keep(self, key: str, call: asyncio.Future[Any]) -> None:
+        self._calls[key] = call
+        forget, loop = self._calls.pop, asyncio.get_running_loop()
+        call.add_done_callback(lambda _: loop.call_later(_KEPT, forget, key, None))
 
     async def execute(self, code: str, **options: Any) -> Response:
         return await self._in_use(self._session.execute(code, **options))
@@ -112,8 +117,11 @@ class _Session:
     async def spent(self) -> Spending:
         return await self._in_use(self._session.spent())
 
-    async def interrupt(self) -> None:
-        self._session.interrupt()
+    @_again
+    async def interrupt(self, keys: Collection[str] = ()) -> None:
+        """Interrupts the running call: with keys, only while one of these calls runs, however late this comes."""
+        if not keys or any(key in self._calls and not self._calls[key].done() for key in keys):
+            self._session.interrupt()
 
     async def restart(self) -> None:
         await self._in_use(self._session.restart())
@@ -197,8 +205,8 @@ class SessionActor:
         """Ray's references to calls that were cancelled, and may still run, by their keys."""
         self._had: list[str] = []
         """Keys of calls with a result, which the actor may forget."""
-        self._asking = 0
-        """Calls by this handle that are under way, perhaps not yet there."""
+        self._asking: dict[str, str] = {}
+        """Methods of calls by this handle that are under way, perhaps not yet there, by the keys."""
         self._asked = 0.0
         """When the last one of them ended."""
 
@@ -260,7 +268,7 @@ class SessionActor:
     def interrupt(self) -> None:
         """Interrupts the running call: it returns with outcome `interrupted` and its output so far."""
         if self.actor is not None:
-            self.actor.interrupt.remote()
+            self.actor.interrupt.remote([key for key, method in self._asking.items() if method == "execute"])
 
     async def restart(self) -> None:
         """Ends the worker, dead or alive, and starts another in the same directories. The state is lost."""
@@ -288,7 +296,7 @@ class SessionActor:
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
-    async def _ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    async def _ask(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         if self.actor is None:
             raise UsageError("the session has not been started: call start(), or use it in an `async with` statement")
         if self._is_closed:
@@ -319,11 +327,11 @@ class SessionActor:
             if self._given_up.pop(key, None) is not None:
                 self._had.append(key)
 
-    async def _once(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    async def _once(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         key = uuid.uuid4().hex
         had, self._had = self._had, []
         reply = self.actor.once.remote(key, had, method, *args, **kwargs)
-        self._asking += 1
+        self._asking[key] = method
         try:
             return await reply
         except asyncio.CancelledError:
@@ -332,7 +340,7 @@ class SessionActor:
                 self.actor.cancel.remote(key)
             raise
         finally:
-            self._asking -= 1
+            del self._asking[key]
             self._asked = time.monotonic()
             if key not in self._given_up:
                 self._had.append(key)
@@ -372,8 +380,14 @@ class _Pooled:
         has_started = self.start.done() and not self.start.cancelled() and self.start.exception() is None
         return self.start.result() if has_started else None
 
-    async def close(self) -> None:
+    def close(self) -> asyncio.Task[None]:
+        """Closes it. From now on it takes no call."""
         self.start.cancel()
+        if self.session is not None:
+            self.session._is_closed = True
+        return asyncio.create_task(self._close())
+
+    async def _close(self) -> None:
         await asyncio.wait([self.start])
         if self.session is None or self.end is None:
             return
@@ -424,6 +438,8 @@ class SessionPool:
         self._sessions: dict[str, _Pooled] = {}
         self._places = asyncio.Semaphore(max_sessions)
         self._closing: asyncio.Task[None] | None = None
+        self._unwanted: set[asyncio.Task[None]] = set()
+        """Ends of sessions for which nobody has waited."""
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -449,7 +465,9 @@ class SessionPool:
             if found.start.cancelled():
                 raise UsageError(f"the session of {key!r} was released before it had started") from None
             if found.waiting == 1 and not found.start.done() and self._sessions.get(key) is found:
-                await self.release(key)  # nobody wants it any more
+                del self._sessions[key]
+                self._unwanted.add(ending := found.close())
+                ending.add_done_callback(self._unwanted.discard)
             raise
         except BaseException:
             if self._sessions.get(key) is found:
@@ -473,7 +491,7 @@ class SessionPool:
         if self._closing is not None:
             self._closing.cancel()
             self._closing = None
-        await asyncio.gather(*(self.release(key) for key in list(self._sessions)))
+        await asyncio.gather(*(self.release(key) for key in list(self._sessions)), *self._unwanted)
 
     async def __aenter__(self) -> SessionPool:
         return self
@@ -503,7 +521,7 @@ class SessionPool:
 
         def is_idle() -> bool:
             used = max(pooled.got, session._asked)
-            return pooled.waiting == session._asking == 0 and time.monotonic() - used > self._idle_timeout
+            return not pooled.waiting and not session._asking and time.monotonic() - used > self._idle_timeout
 
         if not is_idle():
             return

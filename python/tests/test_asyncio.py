@@ -62,8 +62,9 @@ def test_a_second_call_is_refused_while_one_runs(work: Path) -> None:
 def test_closing_ends_a_running_call(work: Path) -> None:
     async def main() -> None:
         session = await AsyncSession(work).start()
-        call = asyncio.ensure_future(session.execute("sleep 1000"))
-        await asyncio.sleep(0.1)
+        call = asyncio.ensure_future(session.execute(": > begun; sleep 1000"))
+        while not (work / "begun").exists():
+            await asyncio.sleep(0.01)
         await session.close()
         with pytest.raises(EndedError, match="the session was closed while the call was running"):
             await call
@@ -168,8 +169,9 @@ def test_a_close_that_is_cancelled_ends_the_running_call(work: Path) -> None:
     async def main() -> None:
         session = await AsyncSession(work).start()
         await session.execute("trap '' HUP TERM; (trap '' HUP TERM; sleep 100) & :")
-        call = asyncio.ensure_future(session.execute("sleep 50"))
-        await asyncio.sleep(0.1)
+        call = asyncio.ensure_future(session.execute(": > begun; sleep 50"))
+        while not (work / "begun").exists():
+            await asyncio.sleep(0.01)
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(session.close(), 0.05)
         with pytest.raises(EndedError, match="the session was closed"):

@@ -49,7 +49,7 @@ try:
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
-from rlm_env.ray import Rollouts, SessionActor, SessionPool, _driver, _functions, _hub, _session, run_batch
+from rlm_env.ray import Rollouts, SessionActor, SessionPool, _driver, _functions, _hub, _pool, _session, run_batch
 from rlm_env.ray._context import Packer
 from rlm_env.ray._functions import Functions
 from rlm_env.ray._ledger import GIVEN_UP, LOST, Ledger
@@ -151,6 +151,13 @@ class WithSmallFiles:
 def scripted_with_small_files() -> Any:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
     return scripted
+
+
+def completion(message: Any) -> tuple[int, Any]:
+    """The answer of a model's server that says this."""
+    message = {"role": "assistant", **(message if isinstance(message, dict) else {"content": message})}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+    return 200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
 
 
 def holding(value: Any) -> Any:
@@ -354,10 +361,7 @@ def test_a_budget_holds_and_nothing_is_left_where_a_node_is_killed_at_work(clust
     def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
         asked.append(path)
         time.sleep(0.02)
-        message = scripted(body["messages"], body.get("tools", []))
-        message = {"role": "assistant", **(message if isinstance(message, dict) else {"content": message})}
-        usage = {"prompt_tokens": 10, "completion_tokens": 5}
-        return 200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+        return completion(scripted(body["messages"], body.get("tools", [])))
 
     ids = []
     with json_server(reply) as url:
@@ -490,10 +494,7 @@ def test_a_batch_outlives_moments_without_its_actors(cluster: Any, where: str, c
     def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
         asked.append(path)
         code = 'word=$RANDOM$RANDOM$RANDOM; [ $(here $word) = $word ] && RLM_CONTENT="$(llm_batch a)" RLM_READY=1'
-        message = running(code)([], []) if body.get("tools") else {"content": "a sub-call"}
-        usage = {"prompt_tokens": 10, "completion_tokens": 5}
-        choice = {"message": {"role": "assistant", **message}, "finish_reason": "stop"}
-        return 200, {"choices": [choice], "usage": usage}
+        return completion(running(code)([], []) if body.get("tools") else "a sub-call")
 
     with json_server(reply) as url:
         ends, called, spent, losses = said_by_a_driver(cluster, "batch_with_a_tool", url, calls, where=where)
@@ -518,9 +519,7 @@ def test_the_ledger_is_whole_where_what_a_node_tells_is_under_way_at_the_end(clu
     def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
         asked.append(path)
         # It ends after the node has told of this request, and before Ray makes that call again.
-        message = running("sleep 0.35; RLM_READY=1 RLM_CONTENT=x")([], [])
-        choice = {"message": {"role": "assistant", **message}, "finish_reason": "stop"}
-        return 200, {"choices": [choice], "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
+        return completion(running("sleep 0.35; RLM_READY=1 RLM_CONTENT=x")([], []))
 
     first_is_lost = {"num_failures": 1, "req_failure_prob": 100, "resp_failure_prob": 0}
     with json_server(reply) as url:
@@ -528,26 +527,53 @@ def test_the_ledger_is_whole_where_what_a_node_tells_is_under_way_at_the_end(clu
     assert said == ["answered", len(asked)] == ["answered", 1]
 
 
-def session_that_is_interrupted(directory: str) -> Any:
+def session_that_is_interrupted(directory: str, by: str) -> Any:
     async def use() -> Any:
         outcomes = []
         async with SessionActor() as session:
-            for number in range(6):
+            is_own = by == "its owner"
+            handles = [session] if is_own else [pickle.loads(pickle.dumps(session)) for _ in range(5)]
+            for number in range(6 if is_own else 4):
                 begun = Path(directory, str(number))
                 call = asyncio.ensure_future(session.execute(f": > {begun}; sleep 1000", timeout=20))
                 while not begun.exists():
                     await asyncio.sleep(0.05)
-                session.interrupt()
+                for handle in handles:
+                    handle.interrupt()
                 outcomes.append((await call).outcome)
+                # It runs when Ray makes the call again whose reply was lost.
+                outcomes.append((await session.execute("true" if is_own else "sleep 2.5")).outcome)
         return outcomes
 
     return asyncio.run(use())
 
 
-def test_an_interrupt_outlives_a_moment_without_the_actor(cluster: Any, tmp_path: Path) -> None:
-    often = {"num_failures": 1000, "req_failure_prob": 40, "resp_failure_prob": 0}
-    said = said_by_a_driver(cluster, "session_that_is_interrupted", str(tmp_path), failures=often)
-    assert said == ["interrupted"] * 6
+@pytest.mark.parametrize(("by", "lost"), [("its owner", "req_failure_prob"), ("others", "resp_failure_prob")])
+def test_an_interrupt_outlives_a_moment_without_the_actor(cluster: Any, tmp_path: Path, by: str, lost: str) -> None:
+    often = {"num_failures": 1000, "req_failure_prob": 0, "resp_failure_prob": 0, lost: 40}
+    said = said_by_a_driver(cluster, "session_that_is_interrupted", str(tmp_path), by, failures=often)
+    assert set(said[::2]) == {"interrupted"} and set(said[1::2]) == {"ok"}
+
+
+def test_an_interrupt_may_come_before_its_call(cluster: Any) -> None:
+    async def use() -> None:
+        async with SessionActor() as session:
+            for size in (0, 200_000, 900_000):
+                for steps in range(3):
+                    call = asyncio.ensure_future(session.execute("sleep 1000 #" + "x" * size, timeout=20))
+                    for _ in range(steps + 1):
+                        await asyncio.sleep(0)
+                    session.interrupt()
+                    assert (await call).outcome == "interrupted"
+            # Also before one that waits for the end of a call that was given up.
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(session.execute("trap '' INT; sleep 2; trap - INT"), 0.5)
+            call = asyncio.ensure_future(session.execute("sleep 1000", timeout=20))
+            await asyncio.sleep(0)
+            session.interrupt()
+            assert (await call).outcome == "interrupted"
+
+    asyncio.run(asyncio.wait_for(use(), 120))
 
 
 def test_an_interrupt_that_comes_late_is_for_no_later_call(tmp_path: Path) -> None:
@@ -555,11 +581,13 @@ def test_an_interrupt_that_comes_late_is_for_no_later_call(tmp_path: Path) -> No
         session = _session._Session(SessionConfig(tmp_path), [], [], None, None)
         await session._session.start()
         await session.once("one", [], "execute", "true")
+        await session.once("word", [], "interrupt", [])
         code = ": > begun; until [ -e go ]; do sleep 0.05; done; : > gone; sleep 1000"
         running = asyncio.ensure_future(session.once("two", ["one"], "execute", code))
         while not (tmp_path / "begun").exists():
             await asyncio.sleep(0.05)
         await session.interrupt(["one"])
+        await session.once("word", [], "interrupt", [])  # Ray does that where a reply was lost
         (tmp_path / "go").touch()
         while not (tmp_path / "gone").exists():
             assert not running.done(), await running
@@ -860,6 +888,46 @@ def test_a_relative_context_is_that_of_the_directory_of_the_call(
     assert (result.answer, result.error) == ("there", None)
 
 
+def test_a_batch_that_is_closed_packs_nothing_any_more(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 400 << 20)
+    begun, sent = threading.Event(), []
+    batch = run_batch("?", model=scripted, context=tmp_path / "large")
+    monkeypatch.setattr("rlm_env.ray._context.check_path", lambda _: begun.set())
+    monkeypatch.setattr(ray, "put", sent.append)
+    thread = threading.Thread(target=lambda: list(batch), daemon=True)
+    thread.start()
+    wait_until(begun.is_set, "the context")
+    batch.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    threads = threading.enumerate
+    wait_until(
+        lambda: not [one for one in threads() if one.name.startswith("rlm-tool")], "the end of the batch's threads"
+    )
+    assert sent == []
+
+
+def test_a_batch_that_is_closed_leaves_no_part_of_a_context(cluster: Any, tmp_path: Path) -> None:
+    (tmp_path / "many").mkdir()
+    for number in range(20_000):
+        (tmp_path / "many" / str(number)).touch()
+
+    def unpacked() -> list[Path]:
+        return list(Path(os.environ["TMPDIR"]).glob("rlm-host-*/**/context-*/0/many/*"))
+
+    batch = run_batch("?", attempts=3, model=scripted, context=tmp_path / "many", concurrency_per_node=1)
+    thread = threading.Thread(target=lambda: list(batch), daemon=True)
+    thread.start()
+    wait_until(unpacked, "the first files")
+    batch.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    wait_until(lambda: not unpacked(), "the removal of what was unpacked")
+
+
 def test_a_context_that_cannot_be_sent_ends_its_own_attempts_alone(cluster: Any, tmp_path: Path) -> None:
     deepest = functools.reduce(lambda inner, _: [inner], range(98), 1)
     questions = [Question("?", context=tmp_path / name) for name in ("gone", "big", "there")]
@@ -908,9 +976,7 @@ def test_a_node_that_is_lost_and_lives_ends_what_it_runs(cluster: Any, budget: B
         asked.append(path)
         if len(asked) > 1:
             gate.wait(60)
-        message = {"role": "assistant", **running("echo again")(body["messages"], body["tools"])}
-        usage = {"prompt_tokens": 10, "completion_tokens": 5}
-        return 200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+        return completion(running("echo again")(body["messages"], body["tools"]))
 
     async def use(url: str) -> None:
         hub = await _hub.start_hub(budget)
@@ -961,10 +1027,7 @@ def test_what_a_lost_node_that_lives_has_begun_counts_as_lost_and_it_begins_no_m
             asked[body["messages"][-1]["content"]] += 1
         else:
             asked["of sub-calls"] += 1
-            message = {"content": message}
-        usage = {"prompt_tokens": 10, "completion_tokens": 5}
-        choice = {"message": {"role": "assistant", **message}, "finish_reason": "stop"}
-        return 200, {"choices": [choice], "usage": usage}
+        return completion(message)
 
     async def use(url: str) -> None:
         settings: Any = {"model": "m", "base_url": f"{url}/v1", "stream": False, "concurrency_per_node": CONCURRENCY}
@@ -1208,7 +1271,17 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
         "bash": "pwd; echo $(beside a), $(here b)",
         "python": "import os; print(os.getcwd()); beside('a'), here('b')",
     }
-    slow = {"bash": "echo began; sleep 100", "python": "print('began', flush=True); import time; time.sleep(100)"}
+    begins = {"bash": ": > began; ", "python": "open('began', 'w').close(); import os, time\n"}
+    slow = {"bash": begins["bash"] + "sleep 100", "python": begins["python"] + "time.sleep(100)"}
+    waits = {
+        "bash": begins["bash"] + "until [ -e go ]; do sleep 0.05; done",
+        "python": begins["python"] + "while not os.path.exists('go'): time.sleep(0.05)",
+    }
+
+    async def begun(directory: str) -> None:
+        while not Path(directory, "began").exists():
+            await asyncio.sleep(0.05)
+        Path(directory, "began").unlink()
 
     async def use() -> None:
         config = SessionConfig(language=language)
@@ -1229,18 +1302,19 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
             assert shown.stdout.strip() == "42"
             assert (await session.info()).language == language
             running = asyncio.ensure_future(session.execute(slow[language]))
-            await asyncio.sleep(1)
+            await begun(directory)
             session.interrupt()
             assert (await running).outcome == "interrupted"
             await session.restart()
-            running = asyncio.ensure_future(
-                session.execute("sleep 3" if language == "bash" else "import time; time.sleep(3)")
-            )
-            await asyncio.sleep(1)
+            running = asyncio.ensure_future(session.execute(waits[language]))
+            await begun(directory)
             refused = asyncio.ensure_future(again.execute("1"))
             await asyncio.sleep(0)
             refused.cancel()
-            assert (await running).outcome != "interrupted", "another call was cancelled"
+            await asyncio.wait([refused])
+            assert await again.actor.idle.remote() == 0.0
+            Path(directory, "go").touch()
+            assert (await running).outcome == "ok", "another call was cancelled"
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(session.execute(slow[language]), 1)
             # One whose code travels for a while is cancelled when it comes.
@@ -1269,6 +1343,8 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
 
 
 def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
+    other_loop: list[SessionPool] = []
+
     async def use() -> None:
         async with SessionPool(max_sessions=2, num_cpus=0.01) as pool:
             one, same, other = await asyncio.gather(pool.get("a"), pool.get("a"), pool.get("b"))
@@ -1282,9 +1358,12 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             assert (await third.execute("echo $x")).stdout == "\n"
             # Its worker and its actor die: one call says so, and the key gets a new session.
             ray.kill(one.actor)
-            with pytest.raises(EndedError, match=r"the session on the node .* has ended, and its state is lost"):
+            lost = pytest.raises(EndedError, match=r"the session on the node .* has ended, and its state is lost")
+            with lost:
                 await (await pool.get("a")).execute("echo $x")
             assert (await (await pool.get("a")).execute("echo $x")).stdout == "\n"
+            with lost:
+                await one.execute("echo also to others that have it")
             ray.kill((await pool.get("c")).actor)
             await pool.get("d")  # the dead one has no place any more
             with pytest.raises(EndedError):
@@ -1344,7 +1423,14 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             await asyncio.wait([given_up])
             [ending] = pool._unwanted
             assert not ending.done() and len(pool) == 1
-        assert ending.done()
+            # A close that is given up goes on.
+            closing = asyncio.ensure_future(pool.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            assert ending.done() and pool._places._value == 1
+        other_loop.append(pool)
         async with SessionPool(idle_timeout=2.0, num_cpus=0.01) as pool:
             busy = await pool.get("busy")
             running = asyncio.ensure_future(pickle.loads(pickle.dumps(busy)).execute("sleep 1000"))
@@ -1365,12 +1451,16 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
         SessionPool(tools=iter([scripted]), idle_timeout=float("inf"))
 
     asyncio.run(use())
+    for act in (lambda pool: pool.get("a"), lambda pool: pool.release("a"), lambda pool: pool.close()):
+        with pytest.raises(UsageError, match="this pool belongs to another event loop: create one"):
+            asyncio.run(act(other_loop[0]))
 
 
 def test_a_pool_closes_idle_sessions_where_another_one_does_not_answer(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_session, "_CLOSE_LIMIT", 1.0)
+    for module in (_pool, _session):
+        monkeypatch.setattr(module, "CLOSE_LIMIT", 1.0)
 
     async def use() -> None:
         async with SessionPool(max_sessions=2, idle_timeout=1.0, num_cpus=0.01) as pool:
@@ -1427,6 +1517,11 @@ def test_a_batch_of_a_dataset_is_answered_row_by_row() -> None:
         ({"question": "a row"}, TypeError, "Rollouts is for Dataset.map_batches"),
         ({"question": None}, TypeError, "Rollouts is for Dataset.map_batches"),
         ({"question": ["a"], "answer": ["b"], "score": [1]}, ValueError, "the dataset has the columns answer, score,"),
+        (
+            {"ask": ["a"], "id": [1]},
+            ValueError,
+            "the dataset has no column 'question', only ask, id: name another one by",
+        ),
     ]
     for rows, error, words in wrong:
         with pytest.raises(error, match=words):
@@ -1677,7 +1772,14 @@ def test_a_session_whose_hub_has_died_says_so(cluster: Any) -> None:
     asyncio.run(asyncio.wait_for(use(), 60))
 
 
-def test_a_session_whose_tools_had_another_event_loop_says_so(cluster: Any) -> None:
+def run_and_close(work: Any) -> None:
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(work)
+    loop.close()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, run_and_close])
+def test_a_session_whose_tools_had_another_event_loop_says_so(cluster: Any, run: Any) -> None:
     def here() -> str:
         """Runs with the driver."""
         return "here"
@@ -1693,7 +1795,7 @@ def test_a_session_whose_tools_had_another_event_loop_says_so(cluster: Any) -> N
             await session.execute("here")
         await session.close()
 
-    asyncio.run(asyncio.wait_for(start(), 60))
+    run(start())
     asyncio.run(asyncio.wait_for(use(), 60))
 
 

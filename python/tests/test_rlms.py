@@ -239,7 +239,7 @@ def proxy() -> Iterator[tuple[str, list[Any]]]:
         yield url, asked
 
 
-def test_the_backend_of_the_training_package(proxy: tuple[str, list[Any]]) -> None:
+def test_the_backend_of_the_training_package(proxy: tuple[str, list[Any]], tmp_path: Path) -> None:
     async def main() -> None:
         backend = SessionBackend(execution_timeout=5)
         with pytest.raises(RuntimeError, match="has not been started"):
@@ -257,8 +257,12 @@ def test_the_backend_of_the_training_package(proxy: tuple[str, list[Any]]) -> No
             assert "Error: HTTP 413" in (await backend.execute("print(llm_query('too large'))")).stdout
             ran = await backend.execute("answer['content'] = 42; answer['ready'] = True")
             assert ran.final_answer == "42" and ran.execution_time > 0
-            task = asyncio.create_task(backend.execute("import time; time.sleep(1000)"))
-            await asyncio.sleep(0.3)
+            begun = tmp_path / "begun"
+            task = asyncio.create_task(
+                backend.execute(f"open({str(begun)!r}, 'w').close(); import time; time.sleep(1000)")
+            )
+            while not begun.exists():
+                await asyncio.sleep(0.01)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

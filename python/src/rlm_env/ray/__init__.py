@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from ._batch import Batch, Progress, run_batch
 from ._data import Rollouts
-from ._session import SessionActor, SessionPool
+from ._pool import SessionPool
+from ._session import SessionActor
 
 __all__ = ["Batch", "Progress", "Rollouts", "SessionActor", "SessionPool", "run_batch"]

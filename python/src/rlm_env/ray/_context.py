@@ -10,13 +10,16 @@ import os
 import shutil
 import stat
 import tarfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 
 from .._errors import StartError
+
+_CLOSE_LIMIT = 10.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Packer:
     def __init__(self, *, with_git: bool) -> None:
         self._with_git = with_git
         self._packed: dict[tuple[str, ...], asyncio.Task[Packed]] = {}
+        self._closed = threading.Event()
 
     async def pack(self, paths: Sequence[str]) -> Packed:
         """Raises StartError if a path cannot be read."""
@@ -46,9 +50,17 @@ class Packer:
         packed = self._packed.get(tuple(paths))
         return packed is not None and packed.done() and packed.exception() is None
 
+    async def close(self) -> None:
+        """Ends what is being packed: Ray, which the program may shut down then, gets nothing any more."""
+        self._closed.set()
+        await _ended(self._packed.values())
+
     def _pack(self, paths: tuple[str, ...]) -> Packed:
+        file = _Archive(self._closed)
         try:
-            archive, names = _archive(paths, with_git=self._with_git)
+            names = _write(file, paths, with_git=self._with_git)
+            archive = file.getvalue()
+            _check_open(self._closed)
         except OSError as error:
             raise StartError(f"a context cannot be read: {error}") from error
         return Packed(ray.put(archive), names)
@@ -61,12 +73,38 @@ def check_path(path: str) -> None:
         raise OSError(f"{path} is neither a file nor a directory")
 
 
-def _archive(paths: Sequence[str], *, with_git: bool) -> tuple[bytes, tuple[str, ...]]:
+async def _ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Waits for the ends of what is closed. What does not notice that, as a file system that hangs, is left alone."""
+    if running := [task for task in tasks if not task.done()]:
+        ended, _ = await asyncio.wait(running, timeout=_CLOSE_LIMIT)
+        for task in ended:
+            if not task.cancelled():
+                task.exception()  # unseen, Python would print it
+
+
+def _check_open(closed: threading.Event) -> None:
+    if closed.is_set():
+        raise OSError("the batch was closed")
+
+
+class _Archive(io.BytesIO):
+    """An archive in memory, as long as it is wanted."""
+
+    def __init__(self, closed: threading.Event) -> None:
+        super().__init__()
+        self._no_more = closed
+
+    def write(self, data: Any, /) -> int:
+        _check_open(self._no_more)
+        return super().write(data)
+
+
+def _write(file: _Archive, paths: Sequence[str], *, with_git: bool) -> tuple[str, ...]:
     def chosen(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         is_git = os.path.basename(entry.name) == ".git" and not with_git
         return entry if (entry.isreg() or entry.isdir() or entry.issym()) and not is_git else None
 
-    file, names = io.BytesIO(), []
+    names = []
     with tarfile.open(fileobj=file, mode="w") as archive:
         archive.inodes = _Forgetful()  # type: ignore[attr-defined]  # a hard link is a file like others
         for number, path in enumerate(paths):
@@ -75,7 +113,7 @@ def _archive(paths: Sequence[str], *, with_git: bool) -> tuple[bytes, tuple[str,
             name = f"{number}/{os.path.basename(os.path.normpath(path))}"
             archive.add(os.path.realpath(path), name, filter=chosen)
             names.append(name)
-    return file.getvalue(), tuple(names)
+    return tuple(names)
 
 
 class _Forgetful(dict[Any, Any]):
@@ -91,6 +129,7 @@ class Unpacker:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._unpacked: dict[str, asyncio.Task[str]] = {}
+        self._closed = threading.Event()
 
     async def paths(self, packed: Packed) -> list[str]:
         """The paths of the files on this node. Raises OSError if they cannot be written here."""
@@ -100,11 +139,16 @@ class Unpacker:
         directory = await asyncio.shield(self._unpacked[key])
         return [os.path.join(directory, name) for name in packed.names]
 
+    async def close(self) -> None:
+        """Ends what is being unpacked, so that the directory can be removed."""
+        self._closed.set()
+        await _ended(self._unpacked.values())
+
     async def _unpack(self, key: str, packed: Packed) -> str:
         archive = await packed.archive
         directory = os.path.join(self._directory, f"context-{key}")
         try:
-            await asyncio.to_thread(_extract, archive, directory)
+            await asyncio.to_thread(_extract, archive, directory, self._closed)
         except OSError:
             del self._unpacked[key]  # the next one may find room
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
@@ -112,7 +156,12 @@ class Unpacker:
         return directory
 
 
-def _extract(archive: bytes, directory: str) -> None:
+def _extract(archive: bytes, directory: str, closed: threading.Event) -> None:
+    def wanted(entries: Iterable[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:
+        for entry in entries:
+            _check_open(closed)
+            yield entry
+
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         # Our own archive: modes and links stay as they are, those of directories once their contents are there.
-        opened.extractall(directory, filter="fully_trusted")
+        opened.extractall(directory, wanted(opened), filter="fully_trusted")

@@ -63,6 +63,10 @@ class Rollouts:
             )
         if taken := [name for name in _ADDED if name in rows]:
             raise ValueError(f"the dataset has the columns {', '.join(taken)}, which are those of results: rename them")
+        for argument, column in self._columns.items():
+            if column is not None and column not in rows:
+                there = ", ".join(map(str, rows.keys()))
+                raise ValueError(f"the dataset has no column {column!r}, only {there}: name another one by {argument}=")
         columns = {name: rows[column] for name, column in self._columns.items() if column is not None}
         if isinstance(columns["question"], str) or not isinstance(columns["question"], Iterable):
             raise TypeError("Rollouts is for Dataset.map_batches: Dataset.map gives it a row in place of a batch")

@@ -197,6 +197,7 @@ class Driver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._packer.close()
         for place in self._state.places.values():
             self._state.waiting.extend(place.given.values())
             place.given.clear()
@@ -542,7 +543,7 @@ def _warn(words: str) -> None:
     warnings.warn_explicit(words, UserWarning, __file__, 0)
 
 
-async def to_its_end(work: Awaitable[None]) -> None:
+async def to_its_end(work: Awaitable[object]) -> None:
     """Awaits something, also if that is cancelled several times meanwhile."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

@@ -89,6 +89,7 @@ class Functions:
         self._hub = hub
         self._threads = Threads()
         self._running: dict[Key, asyncio.Task[None]] = {}
+        self._loop = asyncio.get_running_loop()
         self._serving = asyncio.create_task(self._serve())
         self._is_closed = False
 
@@ -99,9 +100,11 @@ class Functions:
     @property
     def error(self) -> BaseException | None:
         """What ended it, except `close`."""
-        if self._is_closed or not self._serving.done():
+        if self._is_closed:
             return None
-        return RuntimeError("their event loop has ended") if self._serving.cancelled() else self._serving.exception()
+        if self._serving.cancelled() or not self._loop.is_running():
+            return RuntimeError("their event loop has ended")
+        return self._serving.exception() if self._serving.done() else None
 
     async def _serve(self) -> None:
         async for key, call in letters(self._hub.calls):
@@ -140,11 +143,15 @@ class Functions:
         """Cancels what runs, and waits a moment for it. A plain function that never returns keeps its thread."""
         self._is_closed = True
         tasks = [self._serving, *self._running.values()]
-        # Those of an event loop that has ended have ended.
-        if running := [task for task in tasks if not task.done()]:
+        running = [task for task in tasks if not task.done()]
+        if self._loop is asyncio.get_running_loop():
             for task in running:
                 task.cancel()
-            await asyncio.wait(running, timeout=_CLOSE_LIMIT)
+            if running:
+                await asyncio.wait(running, timeout=_CLOSE_LIMIT)
+        elif self._loop.is_running():
+            for task in running:
+                self._loop.call_soon_threadsafe(task.cancel)
         for task in tasks:
             if task.done() and not task.cancelled():
                 task.exception()  # unseen, Python would print it

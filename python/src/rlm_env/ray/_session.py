@@ -1,4 +1,4 @@
-"""Persistent sessions on the nodes of a cluster, for programs that drive them themselves."""
+"""A persistent session on a node of a cluster, for programs that drive it themselves."""
 
 # pyright: reportAttributeAccessIssue=false, reportMissingImports=false
 # Ray need not be here.
@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 import os
 import time
 import uuid
@@ -18,13 +17,12 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from .._asyncio import AsyncSession
-from .._config import SessionConfig, check_count, check_seconds
-from .._core import Result, check_variables
+from .._config import SessionConfig
+from .._core import INTERRUPT_INTERVAL, Result, check_variables
 from .._documents import Info, Response
 from .._errors import EndedError, StartError, UsageError
 from .._files import PrivateDirectory
 from .._tools import Tool, tools_of
-from ._driver import to_its_end
 from ._failures import constructor_error
 from ._functions import Functions, attached, check_pickles, declared
 from ._hub import HubClient, start_hub
@@ -67,6 +65,8 @@ class _Session:
         self._session = AsyncSession(config, tools=[*tools, *functions], models=models)
         self._calls: dict[str, asyncio.Future[Any]] = {}
         """What came by `once`, by the keys."""
+        self._interrupted: set[str] = set()
+        """Keys of calls to be interrupted, which may not have come."""
         self._ended = asyncio.Event()
         self._running = 0
         self._used = time.monotonic()
@@ -88,6 +88,8 @@ class _Session:
             self._calls.pop(one, None)
         if key not in self._calls:
             self._keep(key, asyncio.create_task(getattr(self, method)(*args, **kwargs)))
+            if key in self._interrupted:
+                asyncio.get_running_loop().call_soon(self._stop, key)
         return await asyncio.shield(self._calls[key])
 
     @_again
@@ -117,11 +119,21 @@ class _Session:
     async def spent(self) -> Spending:
         return await self._in_use(self._session.spent())
 
-    @_again
     async def interrupt(self, keys: Collection[str] = ()) -> None:
-        """Interrupts the running call: with keys, only while one of these calls runs, however late this comes."""
-        if not keys or any(key in self._calls and not self._calls[key].done() for key in keys):
+        """Interrupts the running call: with keys, only these, also where one comes later."""
+        if not keys:
             self._session.interrupt()
+        for key in keys:
+            self._interrupted.add(key)
+            asyncio.get_running_loop().call_later(_KEPT, self._interrupted.discard, key)
+            self._stop(key)
+
+    def _stop(self, key: str) -> None:
+        """Interrupts a call until it ends: it may wait for one that was given up."""
+        call = self._calls.get(key)
+        if call is not None and not call.done():
+            self._session.interrupt()
+            asyncio.get_running_loop().call_later(INTERRUPT_INTERVAL, self._stop, key)
 
     async def restart(self) -> None:
         await self._in_use(self._session.restart())
@@ -156,7 +168,7 @@ class _Session:
             self._directory = None
 
 
-_CLOSE_LIMIT = 10.0
+CLOSE_LIMIT = 10.0
 """Seconds for the end of a session; then its actor is killed."""
 
 _Actor: Any = ray.remote(max_restarts=0, max_task_retries=0, max_concurrency=_CONCURRENCY)(_Session)
@@ -201,6 +213,8 @@ class SessionActor:
         self._functions: Functions | None = None
         self._starting = asyncio.Lock()
         self._is_closed = self._has_ended = False
+        self._loss = ""
+        """How it was lost."""
         self._given_up: dict[str, Any] = {}
         """Ray's references to calls that were cancelled, and may still run, by their keys."""
         self._had: list[str] = []
@@ -225,7 +239,7 @@ class SessionActor:
                     await self._start()
                 except BaseException:
                     await self.close()
-                    self.actor, self._is_closed, self._has_ended = None, False, False
+                    self.actor, self._loss, self._is_closed, self._has_ended = None, "", False, False
                     raise
         return self
 
@@ -268,7 +282,8 @@ class SessionActor:
     def interrupt(self) -> None:
         """Interrupts the running call: it returns with outcome `interrupted` and its output so far."""
         if self.actor is not None:
-            self.actor.interrupt.remote([key for key, method in self._asking.items() if method == "execute"])
+            keys = [key for key, method in self._asking.items() if method == "execute"]
+            self.actor.once.remote(uuid.uuid4().hex, [], "interrupt", keys)
 
     async def restart(self) -> None:
         """Ends the worker, dead or alive, and starts another in the same directories. The state is lost."""
@@ -281,14 +296,14 @@ class SessionActor:
             if self.actor is not None:
                 with suppress(RayError, asyncio.TimeoutError):
                     # One that has found no room yet answers nothing.
-                    await asyncio.wait_for(self.actor.close.remote(), _CLOSE_LIMIT)
-            if self._functions is not None:
-                await self._functions.close()
+                    await asyncio.wait_for(self.actor.close.remote(), CLOSE_LIMIT)
         finally:
             for actor in (self.actor, self._hub):
                 if actor is not None:
                     ray.kill(actor)
-            self._functions = self._hub = None
+            functions, self._functions, self._hub = self._functions, None, None
+            if functions is not None:
+                await functions.close()
 
     async def __aenter__(self) -> SessionActor:
         return await self.start()
@@ -299,15 +314,19 @@ class SessionActor:
     async def _ask(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         if self.actor is None:
             raise UsageError("the session has not been started: call start(), or use it in an `async with` statement")
+        if self._loss:
+            raise EndedError(self._loss)
         if self._is_closed:
             raise UsageError("the session is closed: start another")
         if self._functions is not None and (failure := self._functions.error) is not None:
             self._has_ended = True
             raise EndedError(f"driver_tools cannot be called any more: start another session ({failure})") from failure
+        key = uuid.uuid4().hex
+        self._asking[key] = method
         try:
             if method != "restart":
                 await self._let_end()
-            return await self._once(method, *args, **kwargs)
+            return await self._once(key, method, *args, **kwargs)
         except RayTaskError as error:
             raise error.cause from None
         except RayError as error:
@@ -315,9 +334,11 @@ class SessionActor:
             if (reason := constructor_error(error)) is not None:
                 raise StartError(f"the session cannot be started on its node: {reason}") from error
             place = f"on the node {self.node}" if self.node else "that was to start"
-            raise EndedError(
-                f"the session {place} has ended, and its state is lost: start another ({_first_line(error)})"
-            ) from error
+            self._loss = f"the session {place} has ended, and its state is lost: start another ({_first_line(error)})"
+            raise EndedError(self._loss) from error
+        finally:
+            del self._asking[key]
+            self._asked = time.monotonic()
 
     async def _let_end(self) -> None:
         """Waits for calls that were given up."""
@@ -327,11 +348,9 @@ class SessionActor:
             if self._given_up.pop(key, None) is not None:
                 self._had.append(key)
 
-    async def _once(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        key = uuid.uuid4().hex
+    async def _once(self, key: str, method: str, /, *args: Any, **kwargs: Any) -> Any:
         had, self._had = self._had, []
         reply = self.actor.once.remote(key, had, method, *args, **kwargs)
-        self._asking[key] = method
         try:
             return await reply
         except asyncio.CancelledError:
@@ -340,8 +359,6 @@ class SessionActor:
                 self.actor.cancel.remote(key)
             raise
         finally:
-            del self._asking[key]
-            self._asked = time.monotonic()
             if key not in self._given_up:
                 self._had.append(key)
 
@@ -353,185 +370,5 @@ def _handle(actor: Any, node: str) -> SessionActor:
     return session
 
 
-async def _end(session: SessionActor) -> None:
-    with suppress(RayError):
-        await session.actor.wait.remote()
-
-
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-@dataclasses.dataclass
-class _Pooled:
-    """The session of a key."""
-
-    start: asyncio.Task[SessionActor] = dataclasses.field(init=False)
-    end: asyncio.Future[None] | None = None
-    """Done when it is dead: until then it has a place."""
-    waiting: int = 0
-    """Those who wait for its start."""
-    got: float = 0.0
-    """When `get` gave it away."""
-
-    @property
-    def session(self) -> SessionActor | None:
-        """It, where it has started."""
-        has_started = self.start.done() and not self.start.cancelled() and self.start.exception() is None
-        return self.start.result() if has_started else None
-
-    def close(self) -> asyncio.Task[None]:
-        """Closes it. From now on it takes no call."""
-        self.start.cancel()
-        if self.session is not None:
-            self.session._is_closed = True
-        return asyncio.create_task(self._close())
-
-    async def _close(self) -> None:
-        await asyncio.wait([self.start])
-        if self.session is None or self.end is None:
-            return
-        try:
-            await self.session.close()
-        finally:
-            self.end.cancel()
-
-
-class SessionPool:
-    """Sessions by key: for the agent loops of trainers, which have an id for each request.
-
-        async with SessionPool(tools=[search], max_sessions=256) as pool:
-            session = await pool.get(request_id)
-            response = await session.execute(code)
-
-    A key has one session, also where several ask for it at once. One whose node has died gives EndedError to the call
-    that finds that out; `get` then gives the key a new one. A session that nobody has used for `idle_timeout` seconds
-    is closed; so is one that is released. With `max_sessions` of them, `get` waits until one is closed or dies: none is
-    lost.
-
-    `config`, the tools, `models` and `options` are those of `SessionActor`. It belongs to the event loop that uses it.
-    """
-
-    def __init__(
-        self,
-        config: SessionConfig | str | os.PathLike[str] = ".",
-        *,
-        tools: Iterable[AnyTool] = (),
-        driver_tools: Iterable[AnyTool] = (),
-        models: Models | ChatModel | None = None,
-        max_sessions: int = 64,
-        idle_timeout: float = 600.0,
-        **options: Any,
-    ) -> None:
-        check_count("max_sessions", max_sessions)
-        if idle_timeout != math.inf:
-            check_seconds("idle_timeout", idle_timeout)
-        # They may be read once.
-        tools, driver_tools = tools_of(tools).values(), tools_of(driver_tools, "driver_tools").values()
-
-        def make() -> SessionActor:
-            return SessionActor(config, tools=tools, driver_tools=driver_tools, models=models, **options)
-
-        make()  # what is wrong is said here
-        self._make = make
-        self._idle_timeout = idle_timeout
-        self._sessions: dict[str, _Pooled] = {}
-        self._places = asyncio.Semaphore(max_sessions)
-        self._closing: asyncio.Task[None] | None = None
-        self._unwanted: set[asyncio.Task[None]] = set()
-        """Ends of sessions for which nobody has waited."""
-        self._is_closed = False
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    async def get(self, key: str) -> SessionActor:
-        """The session of this key, which is started at the first use. Raises StartError if it cannot be."""
-        found = self._sessions.get(key)
-        if found is not None and found.session is not None and found.session._has_ended:
-            await self.release(key)
-            found = self._sessions.get(key)
-        if self._is_closed:
-            raise UsageError("the pool is closed: create another")
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._close_idle())
-        if found is None:
-            found = self._sessions[key] = _Pooled()
-            found.start = asyncio.create_task(self._start(found))
-        found.waiting += 1
-        try:
-            session = await asyncio.shield(found.start)
-        except asyncio.CancelledError:
-            if found.start.cancelled():
-                raise UsageError(f"the session of {key!r} was released before it had started") from None
-            if found.waiting == 1 and not found.start.done() and self._sessions.get(key) is found:
-                del self._sessions[key]
-                self._unwanted.add(ending := found.close())
-                ending.add_done_callback(self._unwanted.discard)
-            raise
-        except BaseException:
-            if self._sessions.get(key) is found:
-                del self._sessions[key]
-            raise
-        finally:
-            found.waiting -= 1
-        found.got = time.monotonic()
-        return session
-
-    async def release(self, key: str) -> None:
-        """Closes the session of this key, if there is one. Those who wait for its start get UsageError."""
-        found = self._sessions.pop(key, None)
-        if found is not None:
-            # Left half way, it would keep its place.
-            await to_its_end(found.close())
-
-    async def close(self) -> None:
-        """Closes all of them."""
-        self._is_closed = True
-        if self._closing is not None:
-            self._closing.cancel()
-            self._closing = None
-        await asyncio.gather(*(self.release(key) for key in list(self._sessions)), *self._unwanted)
-
-    async def __aenter__(self) -> SessionPool:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self.close()
-
-    async def _start(self, pooled: _Pooled) -> SessionActor:
-        await self._places.acquire()
-        try:
-            session = await self._make().start()
-        except BaseException:
-            self._places.release()
-            raise
-        pooled.end = asyncio.create_task(_end(session))
-        pooled.end.add_done_callback(lambda _: self._places.release())
-        return session
-
-    async def _close_idle(self) -> None:
-        while True:
-            await asyncio.sleep(min(self._idle_timeout / 4, 10.0))
-            await asyncio.gather(*(self._close_if_idle(key, pooled) for key, pooled in list(self._sessions.items())))
-
-    async def _close_if_idle(self, key: str, pooled: _Pooled) -> None:
-        if (session := pooled.session) is None:
-            return
-
-        def is_idle() -> bool:
-            used = max(pooled.got, session._asked)
-            return not pooled.waiting and not session._asking and time.monotonic() - used > self._idle_timeout
-
-        if not is_idle():
-            return
-        try:
-            # Others may have its handle.
-            if await asyncio.wait_for(session.actor.idle.remote(), _CLOSE_LIMIT) <= self._idle_timeout:
-                return
-        except asyncio.TimeoutError:
-            return  # what holds it up may be a call
-        except RayError:
-            pass  # it has died
-        if is_idle() and self._sessions.get(key) is pooled:
-            await self.release(key)

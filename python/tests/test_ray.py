@@ -49,7 +49,18 @@ try:
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
-from rlm_env.ray import Rollouts, SessionActor, SessionPool, _driver, _functions, _hub, _pool, _session, run_batch
+from rlm_env.ray import (
+    Rollouts,
+    SessionActor,
+    SessionPool,
+    _batch,
+    _driver,
+    _functions,
+    _hub,
+    _pool,
+    _session,
+    run_batch,
+)
 from rlm_env.ray._context import Packer
 from rlm_env.ray._functions import Functions
 from rlm_env.ray._ledger import GIVEN_UP, LOST, Ledger
@@ -546,6 +557,24 @@ def session_that_is_interrupted(directory: str, by: str) -> Any:
         return outcomes
 
     return asyncio.run(use())
+
+
+def session_that_is_interrupted_while_idle() -> Any:
+    async def use() -> Any:
+        outcomes = []
+        async with SessionActor() as session:
+            for _ in range(3):
+                for _ in range(6):
+                    session.interrupt()
+                outcomes.append((await session.execute("sleep 1.5")).outcome)
+        return outcomes
+
+    return asyncio.run(use())
+
+
+def test_an_interrupt_without_a_call_is_for_no_later_call(cluster: Any) -> None:
+    often = {"num_failures": 1000, "req_failure_prob": 40, "resp_failure_prob": 0}
+    assert said_by_a_driver(cluster, "session_that_is_interrupted_while_idle", failures=often) == ["ok"] * 3
 
 
 @pytest.mark.parametrize(("by", "lost"), [("its owner", "req_failure_prob"), ("others", "resp_failure_prob")])
@@ -1178,6 +1207,27 @@ def test_a_thread_that_a_tool_waits_for_keeps_no_batch_open(cluster: Any) -> Non
     finally:
         ended.set()
         given_up.cancel()
+
+
+def test_results_are_kept_also_while_the_program_does_not_read_them(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (_batch, _driver):
+        monkeypatch.setattr(module, "MAX_UNREAD", 2)
+    file, asked = tmp_path / "results.jsonl", []
+
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        asked.append(path)
+        return completion(running("RLM_READY=1 RLM_CONTENT=x")([], []))
+
+    with json_server(reply) as url:
+        batch = run_batch("?", attempts=200, model="m", base_url=f"{url}/v1", stream=False, results=file)
+        results = iter(batch)
+        next(results)
+        wait_until(lambda: not batch.progress.running, "the end of those that have begun")
+        assert len(file.read_text().splitlines()) == len(asked) == batch.progress.done < 200
+        assert batch.progress.done + batch.progress.waiting == 200
+        assert len(list(results)) == 199 and len(asked) == 200
 
 
 def test_a_program_ends_that_leaves_results_unread(tmp_path: Path) -> None:

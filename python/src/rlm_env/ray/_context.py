@@ -19,7 +19,7 @@ import ray
 
 from .._errors import StartError
 
-_CLOSE_LIMIT = 10.0
+_CLOSE_LIMIT = 5.0
 
 
 @dataclass(frozen=True)

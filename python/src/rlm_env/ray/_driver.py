@@ -27,7 +27,7 @@ from .._models import Budget, Spending
 from .._rollouts import Question, absolute_paths
 from .._tools import Tool
 from ._context import Packed, Packer
-from ._failures import constructor_error
+from ._failures import constructor_error, first_line
 from ._functions import Functions
 from ._hub import start_hub
 from ._node import Given, Job, Node
@@ -107,8 +107,6 @@ class Place:
     is_ready: bool = False
     given: dict[str, Attempt] = field(default_factory=dict)
     """Attempts that have not ended, by their ids: it runs as many as it may, the first ones first."""
-    unread: int = 0
-    """Results from it that the program has not taken."""
     exchanges: int = 0
     """Under way: always one, so that the death of the node is noticed."""
     is_asked_back: bool = False
@@ -143,7 +141,7 @@ class Driver:
         self._file = file
         self._words = words
         """The progress, as a line."""
-        self._came: asyncio.Queue[RolloutResult | BaseException | None] = asyncio.Queue(MAX_UNREAD)
+        self._came: asyncio.Queue[RolloutResult | BaseException | None] = asyncio.Queue()
         """None: that is the end."""
         self._changed = asyncio.Event()
         """Set when there may be something to begin, or nothing is left to wait for."""
@@ -167,6 +165,8 @@ class Driver:
             self._begin(work)
         while left > 0:
             one = await self._came.get()
+            if self._came.qsize() == MAX_UNREAD - 1:
+                self._changed.set()
             if one is None:
                 break
             if isinstance(one, BaseException):
@@ -235,10 +235,10 @@ class Driver:
             except asyncio.CancelledError:
                 raise
             except RayError as error:
-                words = f"the batch has lost its ledger: with results=, go on from them with resume=True ({error})"
-                await self._came.put(EndedError(words))
+                words = "the batch has lost its ledger: with results=, go on from them with resume=True"
+                self._came.put_nowait(EndedError(f"{words} ({first_line(error)})"))
             except BaseException as error:
-                await self._came.put(error)
+                self._came.put_nowait(error)
 
         task = asyncio.create_task(guarded())
         self._tasks.add(task)
@@ -353,7 +353,7 @@ class Driver:
     def _give(self, place: Place, limit: int) -> list[Attempt]:
         """Takes attempts for a node until it has as many as this."""
         new = []
-        while len(place.given) + place.unread < limit and self._exhausted is None:
+        while len(place.given) < limit and self._exhausted is None and self._came.qsize() < MAX_UNREAD:
             attempt = self._next(place)
             if attempt is None:
                 break
@@ -380,7 +380,7 @@ class Driver:
                 await self._context(attempt.question)
             except StartError as error:
                 if place.given.pop(attempt.id, None) is not None:
-                    await self._fail(attempt, place, str(error))
+                    self._fail(attempt, place, str(error))
             else:
                 packed.append(attempt)
         place.exchanges += 1
@@ -403,11 +403,9 @@ class Driver:
             results = [json.loads(line)["result"] for line in lines]
             # At once: these are not lost any more.
             ended = [(place.given.pop(document["id"], None), document) for document in results]
-            place.unread += len(ended)
             for attempt, document in ended:
                 if attempt is not None:
                     await self._take(place, attempt, document)
-                place.unread -= 1
         finally:
             place.exchanges -= 1
             self._changed.set()
@@ -415,7 +413,7 @@ class Driver:
     def _even_out(self, places: list[Place]) -> None:
         """Takes back what nodes have in advance, for others that have room."""
         most = self._plan.concurrency
-        room = sum(max(most - len(place.given) - place.unread, 0) for place in places)
+        room = sum(max(most - len(place.given), 0) for place in places)
         for place in places:
             spare = min(len(place.given) - most, room)
             if spare > 0 and not place.is_asked_back:
@@ -447,12 +445,12 @@ class Driver:
         if document["stop_reason"] == "cancelled":
             # Nobody here does that: its node is being ended, or has no room for its context.
             [lost] = await self._hub.spent_by.remote([attempt.id])
-            await self._lose(place, attempt, lost, document["error"] or "its rollouts were cancelled there")
+            self._lose(place, attempt, lost, document["error"] or "its rollouts were cancelled there")
             return
         document["node"] = place.address
         if attempt.losses > 0:
             document["metrics"].update(_of_losses(attempt))
-        await self._end(document)
+        self._end(document)
 
     async def _lose_all(self, place: Place, error: RayError) -> None:
         """The node has lost what it was given: that waits again."""
@@ -471,9 +469,9 @@ class Driver:
         }
         self._state.waiting.extendleft(attempt for attempt in reversed(given) if attempt.id not in begun)
         for attempt, lost in begun.values():
-            await self._lose(place, attempt, lost, cause)
+            self._lose(place, attempt, lost, cause)
 
-    async def _lose(self, place: Place, attempt: Attempt, lost: Spending, cause: object) -> None:
+    def _lose(self, place: Place, attempt: Attempt, lost: Spending, cause: object) -> None:
         attempt.losses += 1
         attempt.lost = lost
         self._state.losses += 1
@@ -481,9 +479,9 @@ class Driver:
             self._state.waiting.appendleft(attempt)
             return
         reason = f"it was lost {attempt.losses} times, at last with the node {place.address}: {cause}"
-        await self._fail(attempt, place, reason)
+        self._fail(attempt, place, reason)
 
-    async def _fail(self, attempt: Attempt, place: Place, reason: str) -> None:
+    def _fail(self, attempt: Attempt, place: Place, reason: str) -> None:
         """Ends an attempt that does not run."""
         document = {
             "id": attempt.id,
@@ -498,14 +496,14 @@ class Driver:
             "metadata": attempt.question.metadata,
             "node": place.address,
         }
-        await self._end(document)
+        self._end(document)
 
-    async def _end(self, document: Mapping[str, Any]) -> None:
+    def _end(self, document: Mapping[str, Any]) -> None:
         result = read_result(document)
         if self._file is not None:
             self._file.append(document)
-        await self._came.put(result)
-        self._state.count(result)  # before, the end of the batch could overtake it
+        self._state.count(result)
+        self._came.put_nowait(result)
 
     async def _context(self, question: Question) -> Packed | list[str] | None:
         paths = self._paths(question)

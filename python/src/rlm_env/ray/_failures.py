@@ -1,4 +1,4 @@
-"""Why an actor of Ray has not started."""
+"""Why an actor of Ray has not started, or has ended."""
 
 # pyright: reportAttributeAccessIssue=false, reportMissingImports=false
 # Ray need not be here.
@@ -15,3 +15,8 @@ def constructor_error(error: RayError) -> str | None:
         return None
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # Ray's colours
     return plain.strip().splitlines()[-1]
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the tables that Ray's have below."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

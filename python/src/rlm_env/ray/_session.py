@@ -23,7 +23,7 @@ from .._documents import Info, Response
 from .._errors import EndedError, StartError, UsageError
 from .._files import PrivateDirectory
 from .._tools import Tool, tools_of
-from ._failures import constructor_error
+from ._failures import constructor_error, first_line
 from ._functions import Functions, attached, check_pickles, declared
 from ._hub import HubClient, start_hub
 
@@ -216,7 +216,7 @@ class SessionActor:
         self._loss = ""
         """How it was lost."""
         self._given_up: dict[str, Any] = {}
-        """Ray's references to calls that were cancelled, and may still run, by their keys."""
+        """Ray's references to interrupts, and to calls that were cancelled, which may be under way, by their keys."""
         self._had: list[str] = []
         """Keys of calls with a result, which the actor may forget."""
         self._asking: dict[str, str] = {}
@@ -282,8 +282,9 @@ class SessionActor:
     def interrupt(self) -> None:
         """Interrupts the running call: it returns with outcome `interrupted` and its output so far."""
         if self.actor is not None:
-            keys = [key for key, method in self._asking.items() if method == "execute"]
-            self.actor.once.remote(uuid.uuid4().hex, [], "interrupt", keys)
+            key, keys = uuid.uuid4().hex, [key for key, method in self._asking.items() if method == "execute"]
+            # No later call is sent before it has come.
+            self._given_up[key] = self.actor.once.remote(key, [], "interrupt", keys)
 
     async def restart(self) -> None:
         """Ends the worker, dead or alive, and starts another in the same directories. The state is lost."""
@@ -320,7 +321,9 @@ class SessionActor:
             raise UsageError("the session is closed: start another")
         if self._functions is not None and (failure := self._functions.error) is not None:
             self._has_ended = True
-            raise EndedError(f"driver_tools cannot be called any more: start another session ({failure})") from failure
+            raise EndedError(
+                f"driver_tools cannot be called any more: start another session ({first_line(failure)})"
+            ) from failure
         key = uuid.uuid4().hex
         self._asking[key] = method
         try:
@@ -334,14 +337,14 @@ class SessionActor:
             if (reason := constructor_error(error)) is not None:
                 raise StartError(f"the session cannot be started on its node: {reason}") from error
             place = f"on the node {self.node}" if self.node else "that was to start"
-            self._loss = f"the session {place} has ended, and its state is lost: start another ({_first_line(error)})"
+            self._loss = f"the session {place} has ended, and its state is lost: start another ({first_line(error)})"
             raise EndedError(self._loss) from error
         finally:
             del self._asking[key]
             self._asked = time.monotonic()
 
     async def _let_end(self) -> None:
-        """Waits for calls that were given up."""
+        """Waits for what may be under way and must not meet the next call."""
         for key, reply in list(self._given_up.items()):
             with suppress(Exception):
                 await reply
@@ -368,7 +371,3 @@ def _handle(actor: Any, node: str) -> SessionActor:
     session = SessionActor()
     session.actor, session.node = actor, node
     return session
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -437,6 +437,7 @@ def test_an_exhausted_budget_is_no_loss_of_a_node(cluster: Any, tmp_path: Path) 
         for result in batch:
             before.append(result.id)
             assert result.stop_reason in ("answered", "budget_exhausted"), result
+            assert result.metrics["root_llm_turns"] > 0, result
     assert (batch.progress.losses, batch.progress.waiting) == (0, 60 - len(before))
     assert batch.progress.spent.calls <= 63
     assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == before
@@ -1228,6 +1229,41 @@ def test_results_are_kept_also_while_the_program_does_not_read_them(
         assert len(file.read_text().splitlines()) == len(asked) == batch.progress.done < 200
         assert batch.progress.done + batch.progress.waiting == 200
         assert len(list(results)) == 199 and len(asked) == 200
+
+
+def test_a_batch_whose_results_cannot_be_kept_begins_nothing_more(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, kept, append = [], [], Results.append
+
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        asked.append(path)
+        return completion(running("RLM_READY=1 RLM_CONTENT=x")([], []))
+
+    def full(self: Results, document: Any) -> None:
+        if len(kept) == 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        kept.append(document["id"])
+        append(self, document)
+
+    async def use(url: str) -> None:
+        settings: dict[str, Any] = {"model": "m", "base_url": f"{url}/v1", "stream": False}
+        batch = run_batch("?", attempts=300, results=tmp_path / "results.jsonl", concurrency_per_node=2, **settings)
+        results = aiter(batch)
+        got = [(await anext(results)).id]
+        while ray.available_resources()["CPU"] != ray.cluster_resources()["CPU"]:
+            await asyncio.sleep(0.05)  # until the nodes' actors have ended, while nobody reads
+        progress = batch.progress
+        assert progress.done == 5 and progress.done + progress.waiting == 300, "an attempt is in no count"
+        assert len(asked) < 60, "they went on"
+        with pytest.raises(OSError, match="No space left"):
+            async for result in results:
+                got.append(result.id)
+        assert got == kept, "what was kept has come before the error"
+
+    monkeypatch.setattr(Results, "append", full)
+    with json_server(reply) as url:
+        asyncio.run(asyncio.wait_for(use(url), 120))
 
 
 def test_a_program_ends_that_leaves_results_unread(tmp_path: Path) -> None:

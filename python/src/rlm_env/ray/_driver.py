@@ -155,7 +155,7 @@ class Driver:
         self._has_hub = asyncio.Event()
         self._failed_starts: dict[str, int] = {}
         """Of nodes, by their ids."""
-        self._closing: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     async def results(self) -> AsyncGenerator[RolloutResult, None]:
         """The results of all attempts that wait, until `close`. Raises what ends the batch."""
@@ -176,9 +176,16 @@ class Driver:
 
     def close(self) -> asyncio.Task[None]:
         """Ends the results and what runs. Safe to repeat."""
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._close())
-        return self._closing
+        while not self._came.empty():
+            self._came.get_nowait()
+        self._came.put_nowait(None)
+        return self._end_all()
+
+    def _end_all(self) -> asyncio.Task[None]:
+        """Ends what runs. Results that have come stay."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end_tasks())
+        return self._ending
 
     async def _start(self) -> None:
         self._hub = await start_hub(self._plan.budget)
@@ -189,11 +196,8 @@ class Driver:
         for work in (self._dispatch(), self._count()):
             self._begin(work)
 
-    async def _close(self) -> None:
+    async def _end_tasks(self) -> None:
         """Nodes end their rollouts, and remove their directories."""
-        while not self._came.empty():
-            self._came.get_nowait()
-        self._came.put_nowait(None)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -227,7 +231,11 @@ class Driver:
                 sys.stderr.flush()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Starts a task whose error ends the batch."""
+        """Starts a task whose error ends the batch: at once, and the results after those that have come."""
+
+        def fail(error: BaseException) -> None:
+            self._came.put_nowait(error)
+            self._end_all()
 
         async def guarded() -> None:
             try:
@@ -236,9 +244,9 @@ class Driver:
                 raise
             except RayError as error:
                 words = "the batch has lost its ledger: with results=, go on from them with resume=True"
-                self._came.put_nowait(EndedError(f"{words} ({first_line(error)})"))
+                fail(EndedError(f"{words} ({first_line(error)})"))
             except BaseException as error:
-                self._came.put_nowait(error)
+                fail(error)
 
         task = asyncio.create_task(guarded())
         self._tasks.add(task)
@@ -390,7 +398,7 @@ class Driver:
         """Sends attempts to a node, and takes the results that it has. If it is lost, its attempts wait again."""
         try:
             given = [await self._given(attempt) for attempt in new]
-            if self._state.places.get(place.node) is not place:
+            if not place.is_ready:
                 return  # it has died, and they wait again
             for one in new:
                 # In the order in which the node begins them.
@@ -400,12 +408,16 @@ class Driver:
         except RayError as error:
             await self._lose_all(place, error)
         else:
-            results = [json.loads(line)["result"] for line in lines]
-            # At once: these are not lost any more.
-            ended = [(place.given.pop(document["id"], None), document) for document in results]
-            for attempt, document in ended:
-                if attempt is not None:
-                    await self._take(place, attempt, document)
+            cancelled = []
+            for line in lines:
+                document = json.loads(line)["result"]
+                if document["stop_reason"] == "cancelled":
+                    cancelled.append(document)
+                elif (attempt := place.given.get(document["id"])) is not None:
+                    self._take(place, attempt, document)
+                    del place.given[attempt.id]
+            if cancelled:
+                await self._lose_cancelled(place, cancelled)
         finally:
             place.exchanges -= 1
             self._changed.set()
@@ -436,38 +448,43 @@ class Driver:
         question = attempt.question
         return Given(attempt.id, self._documents[question.id], attempt.number, await self._context(question))
 
-    async def _take(self, place: Place, attempt: Attempt, document: dict[str, Any]) -> None:
+    def _take(self, place: Place, attempt: Attempt, document: dict[str, Any]) -> None:
         if document["stop_reason"] == "stopped" and self._plan.budget is not None:
             # The budget has no room for its first turn.
             self._exhausted = document["error"] or "the budget is exhausted"
             self._state.waiting.append(attempt)
-            return
-        if document["stop_reason"] == "cancelled":
-            # Nobody here does that: its node is being ended, or has no room for its context.
-            [lost] = await self._hub.spent_by.remote([attempt.id])
-            self._lose(place, attempt, lost, document["error"] or "its rollouts were cancelled there")
             return
         document["node"] = place.address
         if attempt.losses > 0:
             document["metrics"].update(_of_losses(attempt))
         self._end(document)
 
+    async def _lose_cancelled(self, place: Place, documents: list[dict[str, Any]]) -> None:
+        """Nobody here cancels any: their node is being ended, or has no room for their contexts."""
+        spent = await self._hub.spent_by.remote([document["id"] for document in documents])
+        for document, lost in zip(documents, spent, strict=True):
+            if (attempt := place.given.pop(document["id"], None)) is not None:
+                self._lose(place, attempt, lost, document["error"] or "its rollouts were cancelled there")
+
     async def _lose_all(self, place: Place, error: RayError) -> None:
         """The node has lost what it was given: that waits again."""
-        self._forget(place)
         cause = error.cause if isinstance(error, RayTaskError) else error
         if isinstance(cause, StartError):
             raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
-        given, place.given = list(place.given.values()), {}
-        sent = [attempt for attempt in given if attempt.is_sent]
+        if not place.is_ready:
+            return  # that has been noticed before
+        place.is_ready = False
+        sent = [attempt for attempt in place.given.values() if attempt.is_sent]
         spent = await self._hub.lose.remote(place.key, [attempt.id for attempt in sent])
+        self._forget(place)
+        given, place.given = place.given, {}
         # An attempt that has spent something has begun. Its result may have been lost on the way here.
         begun = {
             attempt.id: (attempt, lost)
             for at, (attempt, lost) in enumerate(zip(sent, spent, strict=True))
-            if at < self._plan.concurrency or lost != attempt.lost
+            if attempt.id in given and (at < self._plan.concurrency or lost != attempt.lost)
         }
-        self._state.waiting.extendleft(attempt for attempt in reversed(given) if attempt.id not in begun)
+        self._state.waiting.extendleft(given[one] for one in reversed(given) if one not in begun)
         for attempt, lost in begun.values():
             self._lose(place, attempt, lost, cause)
 

@@ -123,7 +123,7 @@ class _Session:
         """Interrupts the running call: with keys, only these, also where one comes later."""
         if not keys:
             self._session.interrupt()
-        for key in keys:
+        for key in set(keys) - self._interrupted:
             self._interrupted.add(key)
             asyncio.get_running_loop().call_later(_KEPT, self._interrupted.discard, key)
             self._stop(key)
@@ -281,7 +281,7 @@ class SessionActor:
 
     def interrupt(self) -> None:
         """Interrupts the running call: it returns with outcome `interrupted` and its output so far."""
-        if self.actor is not None:
+        if self.actor is not None and not self._is_closed and not self._loss:
             key, keys = uuid.uuid4().hex, [key for key, method in self._asking.items() if method == "execute"]
             # No later call is sent before it has come.
             self._given_up[key] = self.actor.once.remote(key, [], "interrupt", keys)

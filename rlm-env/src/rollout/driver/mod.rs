@@ -302,9 +302,17 @@ impl RolloutDriver<'_> {
                 self.check_budget().await?;
             }
             self.notice(&notice);
-            match self.ask().await? {
-                Ok(reply) => self.run_calls(reply).await?,
-                Err(limit) => return Err(limit),
+            loop {
+                match self.ask().await? {
+                    Ok(reply) => break self.run_calls(reply).await?,
+                    // Others have taken the room meanwhile.
+                    Err(limit)
+                        if limit.reason == StopReason::BudgetExhausted && self.conversation.turn() == 0 =>
+                    {
+                        self.check_budget().await?;
+                    }
+                    Err(limit) => return Err(limit),
+                }
             }
             Err(Stop::from(reason))
         };

@@ -1142,6 +1142,22 @@ def test_what_ends_the_event_loop_ends_the_batch(cluster: Any, monkeypatch: pyte
         list(run_batch("?", model=running("here"), driver_tools=[here]))
 
 
+def test_a_batch_is_closed_also_where_its_event_loop_is_ended_again_and_again(cluster: Any, tmp_path: Path) -> None:
+    async def leave(after: float) -> None:
+        await asyncio.sleep(after)
+        raise SystemExit("no")
+
+    async def here() -> None:
+        """Starts what ends the loop, at once and while the batch is being closed."""
+        await asyncio.gather(*(leave(number / 50) for number in range(20)))
+
+    settings: dict[str, Any] = {"driver_tools": [here], "results": tmp_path / "results.jsonl"}
+    with pytest.raises(SystemExit, match="no"):
+        list(run_batch("?", model=running("here"), **settings))
+    again = run_batch("?", model=running("RLM_CONTENT=x RLM_READY=1"), resume=True, **settings)
+    assert [result.answer for result in again] == ["x"]
+
+
 async def as_list(batch: Any) -> list[Any]:
     return [result async for result in batch]
 
@@ -1234,14 +1250,15 @@ def test_results_are_kept_also_while_the_program_does_not_read_them(
 def test_a_batch_whose_results_cannot_be_kept_begins_nothing_more(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, kept, append = [], [], Results.append
+    asked, kept, failed, append = [], [], [], Results.append
 
     def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
         asked.append(path)
         return completion(running("RLM_READY=1 RLM_CONTENT=x")([], []))
 
     def full(self: Results, document: Any) -> None:
-        if len(kept) == 5:
+        if len(kept) == 5 and not failed:
+            failed.append(document)
             raise OSError(errno.ENOSPC, "No space left on device")
         kept.append(document["id"])
         append(self, document)
@@ -1251,10 +1268,12 @@ def test_a_batch_whose_results_cannot_be_kept_begins_nothing_more(
         batch = run_batch("?", attempts=300, results=tmp_path / "results.jsonl", concurrency_per_node=2, **settings)
         results = aiter(batch)
         got = [(await anext(results)).id]
+        time.sleep(1)  # as a program does that works on a result: others come meanwhile, from each node
         while ray.available_resources()["CPU"] != ray.cluster_resources()["CPU"]:
             await asyncio.sleep(0.05)  # until the nodes' actors have ended, while nobody reads
         progress = batch.progress
-        assert progress.done == 5 and progress.done + progress.waiting == 300, "an attempt is in no count"
+        assert failed and progress.done == len(kept)
+        assert progress.done + progress.waiting == 300, "an attempt is in no count"
         assert len(asked) < 60, "they went on"
         with pytest.raises(OSError, match="No space left"):
             async for result in results:

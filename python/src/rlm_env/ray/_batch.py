@@ -295,8 +295,9 @@ class Batch:
                 end = error
                 if not task.done():  # SystemExit and KeyboardInterrupt of any task end the loop
                     task.cancel()
-                    with suppress(BaseException):
-                        loop.run_until_complete(task)
+                    while not task.done():
+                        with suppress(BaseException):
+                            loop.run_until_complete(task)
             finally:
                 came.put(end)
             loop.close()

@@ -156,6 +156,8 @@ class Driver:
         self._failed_starts: dict[str, int] = {}
         """Of nodes, by their ids."""
         self._ending: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
+        """What has ended the batch."""
 
     async def results(self) -> AsyncGenerator[RolloutResult, None]:
         """The results of all attempts that wait, until `close`. Raises what ends the batch."""
@@ -201,6 +203,8 @@ class Driver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._error is not None:
+            self._came.put_nowait(self._error)  # no result comes after it
         await self._packer.close()
         for place in self._state.places.values():
             self._state.waiting.extend(place.given.values())
@@ -231,10 +235,11 @@ class Driver:
                 sys.stderr.flush()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Starts a task whose error ends the batch: at once, and the results after those that have come."""
+        """Starts a task whose error ends the batch, and comes after the results."""
 
         def fail(error: BaseException) -> None:
-            self._came.put_nowait(error)
+            if self._error is None:
+                self._error = error
             self._end_all()
 
         async def guarded() -> None:
@@ -319,6 +324,7 @@ class Driver:
                 raise StartError(f"{words}, last: {error}") from error
             return
         place.is_ready = True
+        self._failed_starts.pop(place.node, None)
         self._changed.set()
 
     def _forget(self, place: Place) -> None:

@@ -1158,6 +1158,18 @@ def test_a_batch_is_closed_also_where_its_event_loop_is_ended_again_and_again(cl
     assert [result.answer for result in again] == ["x"]
 
 
+def test_an_event_loop_that_ends_while_a_batch_is_closed_leaves_no_actor(cluster: Any) -> None:
+    async def use() -> None:
+        batch = run_batch("?", attempts=50, model=scripted, concurrency_per_node=1)
+        results = aiter(batch)
+        await anext(results)
+        batch.close()
+        await asyncio.sleep(0)  # the end has begun, and `asyncio.run` cancels it
+
+    asyncio.run(asyncio.wait_for(use(), 60))
+    wait_until(lambda: ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"], "the ends of its actors")
+
+
 async def as_list(batch: Any) -> list[Any]:
     return [result async for result in batch]
 

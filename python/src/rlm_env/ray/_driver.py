@@ -187,6 +187,8 @@ class Driver:
         """Ends what runs. Results that have come stay."""
         if self._ending is None:
             self._ending = asyncio.create_task(self._end_tasks())
+            # Also where the end of the event loop cancels that, perhaps before its first step.
+            self._ending.add_done_callback(lambda _: self._let_go())
         return self._ending
 
     async def _start(self) -> None:
@@ -206,12 +208,7 @@ class Driver:
         if self._error is not None:
             self._came.put_nowait(self._error)  # no result comes after it
         await self._packer.close()
-        for place in self._state.places.values():
-            self._state.waiting.extend(place.given.values())
-            place.given.clear()
-        places = [place for place in self._state.places.values() if place.actor is not None]
-        actors = [place.actor for place in places]
-        if begun := [place.actor for place in places if place.has_begun]:
+        if begun := [place.actor for place in self._state.places.values() if place.has_begun]:
             closing = [asyncio.ensure_future(_closed(actor)) for actor in begun]
             _, late = await asyncio.wait(closing, timeout=_CLOSE_LIMIT)
             for one in late:
@@ -221,12 +218,21 @@ class Driver:
         if self._hub is not None:
             with suppress(RayError, asyncio.TimeoutError):
                 self._state.spent = await asyncio.wait_for(self._hub.spent.remote(), _CLOSE_LIMIT)
-            actors.append(self._hub)
-        for actor in actors:
-            ray.kill(actor)
+        self._let_go()
         # Lost actors of this machine have left their directories.
         await asyncio.to_thread(lambda: PrivateDirectory().remove())
         self._show("\n")
+
+    def _let_go(self) -> None:
+        """Kills the actors; what they had waits again. Safe to repeat."""
+        actors = [self._hub, *(place.actor for place in self._state.places.values())]
+        for place in self._state.places.values():
+            self._state.waiting.extend(place.given.values())
+        self._state.places.clear()
+        self._hub = None
+        for actor in actors:
+            if actor is not None:
+                ray.kill(actor)
 
     def _show(self, end: str) -> None:
         if self._plan.shows:

@@ -110,6 +110,16 @@ def wait_until(condition: Any, what: str) -> None:
         time.sleep(0.05)
 
 
+def close_while_read(batch: Any, condition: Any, what: str) -> None:
+    """Reads a batch in another thread, closes it when the condition holds, and waits for the end of that thread."""
+    thread = threading.Thread(target=lambda: list(batch), daemon=True)
+    thread.start()
+    wait_until(condition, what)
+    batch.close()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
 def rlm_processes(directory: str) -> list[str]:
     """Our programs that have this directory for temporary files."""
     found = []
@@ -169,6 +179,16 @@ def completion(message: Any) -> tuple[int, Any]:
     message = {"role": "assistant", **(message if isinstance(message, dict) else {"content": message})}
     usage = {"prompt_tokens": 10, "completion_tokens": 5}
     return 200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+
+
+def answering(asked: list[Any]) -> Any:
+    """A model's server whose every rollout takes one request, which is appended to `asked`."""
+
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        asked.append(path)
+        return completion(running("RLM_READY=1 RLM_CONTENT=x")([], []))
+
+    return reply
 
 
 def holding(value: Any) -> Any:
@@ -530,7 +550,7 @@ def test_the_ledger_is_whole_where_what_a_node_tells_is_under_way_at_the_end(clu
 
     def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
         asked.append(path)
-        # It ends after the node has told of this request, and before Ray makes that call again.
+        # The rollout ends after its node has reported this request, and before Ray repeats that report, which was lost.
         return completion(running("sleep 0.35; RLM_READY=1 RLM_CONTENT=x")([], []))
 
     first_is_lost = {"num_failures": 1, "req_failure_prob": 100, "resp_failure_prob": 0}
@@ -927,12 +947,7 @@ def test_a_batch_that_is_closed_packs_nothing_any_more(
     batch = run_batch("?", model=scripted, context=tmp_path / "large")
     monkeypatch.setattr("rlm_env.ray._context.check_path", lambda _: begun.set())
     monkeypatch.setattr(ray, "put", sent.append)
-    thread = threading.Thread(target=lambda: list(batch), daemon=True)
-    thread.start()
-    wait_until(begun.is_set, "the context")
-    batch.close()
-    thread.join(60)
-    assert not thread.is_alive()
+    close_while_read(batch, begun.is_set, "the context")
     threads = threading.enumerate
     wait_until(
         lambda: not [one for one in threads() if one.name.startswith("rlm-tool")], "the end of the batch's threads"
@@ -949,12 +964,7 @@ def test_a_batch_that_is_closed_leaves_no_part_of_a_context(cluster: Any, tmp_pa
         return list(Path(os.environ["TMPDIR"]).glob("rlm-host-*/**/context-*/0/many/*"))
 
     batch = run_batch("?", attempts=3, model=scripted, context=tmp_path / "many", concurrency_per_node=1)
-    thread = threading.Thread(target=lambda: list(batch), daemon=True)
-    thread.start()
-    wait_until(unpacked, "the first files")
-    batch.close()
-    thread.join(60)
-    assert not thread.is_alive()
+    close_while_read(batch, unpacked, "the first files")
     wait_until(lambda: not unpacked(), "the removal of what was unpacked")
 
 
@@ -1210,12 +1220,7 @@ def test_a_tool_that_does_not_end_keeps_nothing_open(cluster: Any, monkeypatch: 
 
     monkeypatch.setattr(_functions, "_CLOSE_LIMIT", 0.5)
     batch = run_batch("?", model=running("stubborn"), driver_tools=[stubborn])
-    thread = threading.Thread(target=lambda: list(batch), daemon=True)
-    thread.start()
-    wait_until(begun.is_set, "the tool")
-    batch.close()
-    thread.join(60)
-    assert not thread.is_alive()
+    close_while_read(batch, begun.is_set, "the tool")
     begun.clear()
     asyncio.run(asyncio.wait_for(use(), 60))
 
@@ -1244,12 +1249,7 @@ def test_results_are_kept_also_while_the_program_does_not_read_them(
     for module in (_batch, _driver):
         monkeypatch.setattr(module, "MAX_UNREAD", 2)
     file, asked = tmp_path / "results.jsonl", []
-
-    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
-        asked.append(path)
-        return completion(running("RLM_READY=1 RLM_CONTENT=x")([], []))
-
-    with json_server(reply) as url:
+    with json_server(answering(asked)) as url:
         batch = run_batch("?", attempts=200, model="m", base_url=f"{url}/v1", stream=False, results=file)
         results = iter(batch)
         next(results)
@@ -1262,11 +1262,8 @@ def test_results_are_kept_also_while_the_program_does_not_read_them(
 def test_a_batch_whose_results_cannot_be_kept_begins_nothing_more(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, kept, failed, append = [], [], [], Results.append
-
-    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
-        asked.append(path)
-        return completion(running("RLM_READY=1 RLM_CONTENT=x")([], []))
+    asked: list[str] = []
+    kept, failed, append = [], [], Results.append
 
     def full(self: Results, document: Any) -> None:
         if len(kept) == 5 and not failed:
@@ -1293,7 +1290,7 @@ def test_a_batch_whose_results_cannot_be_kept_begins_nothing_more(
         assert got == kept, "what was kept has come before the error"
 
     monkeypatch.setattr(Results, "append", full)
-    with json_server(reply) as url:
+    with json_server(answering(asked)) as url:
         asyncio.run(asyncio.wait_for(use(url), 120))
 
 
@@ -1533,7 +1530,7 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
                 await first.execute("echo")
             await released
             await pool.get("b")
-            # Whoever gives up need not wait until the session has ended that nobody wants.
+            # A `get` that is cancelled returns at once; its session is closed in the background.
             given_up = asyncio.ensure_future(pool.get("a"))
             await asyncio.sleep(0)
             given_up.cancel()

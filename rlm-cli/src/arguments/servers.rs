@@ -79,7 +79,7 @@ pub(crate) struct AcpOptions {
     pub(crate) settings: Flags,
 }
 
-/// Whether calls run without asking.
+/// Whether the client is asked before a call runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Permissions {
     /// The client is asked before each call.

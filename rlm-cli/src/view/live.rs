@@ -111,7 +111,7 @@ impl Growing {
     }
 }
 
-/// What was read of a file: it is known again by its ends, and by the time of its last change.
+/// The part of a file that was read. Its first and last bytes and the time of its last change tell whether it has changed since.
 #[derive(Debug, Default)]
 struct Seen {
     bytes: u64,

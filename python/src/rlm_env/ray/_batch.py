@@ -28,10 +28,11 @@ from .._rollouts import Path, Question, absolute_paths, check_settings, question
 from .._server import Threads
 from .._tools import Tool, tools_of
 from ._context import check_path
-from ._driver import MAX_UNREAD, Attempt, Driver, Plan, State, to_its_end
+from ._driver import MAX_UNREAD, Attempt, Driver, Plan, State
 from ._functions import check_pickles, declared
 from ._node import Job
 from ._results import Results, check_same
+from ._tasks import to_its_end
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # pyright: ignore[reportMissingModuleSource]

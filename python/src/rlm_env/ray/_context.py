@@ -18,6 +18,7 @@ from typing import Any
 import ray
 
 from .._errors import StartError
+from ._tasks import mark_seen
 
 _CLOSE_LIMIT = 5.0
 
@@ -76,10 +77,8 @@ def check_path(path: str) -> None:
 async def _ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Waits for the ends of what is closed. What does not notice that, as a file system that hangs, is left alone."""
     if running := [task for task in tasks if not task.done()]:
-        ended, _ = await asyncio.wait(running, timeout=_CLOSE_LIMIT)
-        for task in ended:
-            if not task.cancelled():
-                task.exception()  # unseen, Python would print it
+        await asyncio.wait(running, timeout=_CLOSE_LIMIT)
+        mark_seen(running)
 
 
 def _check_open(closed: threading.Event) -> None:

@@ -11,7 +11,7 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -568,20 +568,6 @@ def _words_of_wait(places: list[Place], cpus: float) -> str:
 def _warn(words: str) -> None:
     """Warns also if an earlier batch did, in the same words."""
     warnings.warn_explicit(words, UserWarning, __file__, 0)
-
-
-async def to_its_end(work: Awaitable[object]) -> None:
-    """Awaits something, also if that is cancelled several times meanwhile."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    task.result()
-    if cancelled is not None:
-        raise cancelled
 
 
 async def _closed(actor: Any) -> None:

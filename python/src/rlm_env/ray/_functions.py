@@ -16,6 +16,7 @@ from ray import cloudpickle
 from .._server import Raised, Threads, message_of
 from .._tools import Tool, tools_of
 from ._hub import HubClient, Key, letters
+from ._tasks import mark_seen
 
 _CLOSE_LIMIT = 5.0
 """Seconds for the ends of calls that are cancelled."""
@@ -152,7 +153,5 @@ class Functions:
         elif self._loop.is_running():
             for task in running:
                 self._loop.call_soon_threadsafe(task.cancel)
-        for task in tasks:
-            if task.done() and not task.cancelled():
-                task.exception()  # unseen, Python would print it
+        mark_seen(tasks)
         self._threads.close()

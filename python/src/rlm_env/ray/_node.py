@@ -88,7 +88,6 @@ class _Node:
         """Of the newest exchange: there are results, or an error, or a newer one."""
         self._news = News()
         self._telling: asyncio.Task[None] | None = None
-        self._contexts: Unpacker | None = None
 
     async def versions(self) -> Versions:
         return versions()
@@ -107,8 +106,9 @@ class _Node:
             ledger=self._reserve_or_settle if job.has_budget else None,
         )
         self._process: Process = await self._stack.enter_async_context(process)
-        self._contexts = contexts = Unpacker(self._process.directory)
-        works = self._feed(contexts), self._read(), self._end_if_lost()
+        self._contexts = Unpacker(self._process.directory)
+        self._stack.push_async_callback(self._contexts.close)
+        works = self._feed(), self._read(), self._end_if_lost()
         self._working = [asyncio.create_task(self._guarded(work)) for work in works]
 
     async def exchange(self, attempts: list[Given]) -> list[bytes]:
@@ -142,7 +142,7 @@ class _Node:
         return [self._waiting.pop().rollout for _ in range(min(most, len(self._waiting)))]
 
     async def close(self) -> None:
-        await self._end_process()
+        await self._stack.aclose()
         for task in self._working:
             task.cancel()
         if self._telling is not None:
@@ -158,7 +158,7 @@ class _Node:
             self._has_enough.set()
             self._came.set()
 
-    async def _feed(self, contexts: Unpacker) -> None:
+    async def _feed(self) -> None:
         """Gives `rlm` as many attempts as it runs at once, each with its context."""
         while True:
             while not self._waiting or len(self._running) >= self._job.concurrency:
@@ -169,7 +169,7 @@ class _Node:
             line, context = {**attempt.question, "attempt": attempt.number}, attempt.context
             try:
                 if context is not None:
-                    line["context"] = await contexts.paths(context) if isinstance(context, Packed) else context
+                    line["context"] = await self._contexts.paths(context) if isinstance(context, Packed) else context
             except OSError as error:
                 self._end(attempt.rollout, "cancelled", f"its context cannot be unpacked there: {error}")
                 continue
@@ -178,11 +178,6 @@ class _Node:
     async def _end_if_lost(self) -> None:
         """Ends `rlm` where the driver has taken this node for dead, so that it spends nothing more."""
         await self._hub.lost.wait()
-        await self._end_process()
-
-    async def _end_process(self) -> None:
-        if self._contexts is not None:
-            await self._contexts.close()
         await self._stack.aclose()
 
     async def _read(self) -> None:

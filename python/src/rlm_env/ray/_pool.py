@@ -18,8 +18,8 @@ from ray.exceptions import RayError
 from .._config import SessionConfig, check_count, check_seconds
 from .._errors import UsageError
 from .._tools import tools_of
-from ._driver import to_its_end
 from ._session import CLOSE_LIMIT, AnyTool, SessionActor
+from ._tasks import to_its_end
 
 if TYPE_CHECKING:
     from .._models import ChatModel, Models

@@ -26,28 +26,35 @@ OTHER_KINDS = [
     "computer-use",
 ]
 
+# Our names of the prices, and litellm's. The optional ones are left out where litellm has none, or 0.
+REQUIRED = {"prompt": "input_cost_per_token", "completion": "output_cost_per_token"}
+OPTIONAL = {"cached": "cache_read_input_token_cost", "cache_write": "cache_creation_input_token_cost"}
+
 
 def main() -> None:
     package = importlib.metadata.distribution("litellm")
     table = package.locate_file("litellm/model_prices_and_context_window_backup.json")
     today = datetime.date.today().isoformat()
-    prices: dict[str, tuple[float, float]] = {}
+    prices: dict[str, dict[str, float]] = {}
     for name, entry in json.loads(Path(str(table)).read_text()).items():
         is_chat = entry.get("mode") in ("chat", "responses") and entry.get("litellm_provider") in MAKERS
-        both = entry.get("input_cost_per_token"), entry.get("output_cost_per_token")
         short = name.rpartition("/")[2]
-        if not is_chat or not all(both) or (entry.get("deprecation_date") or "9999") <= today:
+        if not is_chat or not all(entry.get(field) for field in REQUIRED.values()):
+            continue
+        if (entry.get("deprecation_date") or "9999") <= today:
             continue
         if name.startswith("ft:") or any(kind in short for kind in OTHER_KINDS):
             continue
-        prompt, completion = (round(price * 1e6, 6) for price in both)
-        prices[short] = prompt, completion
+        found = {ours: entry.get(theirs) for ours, theirs in (REQUIRED | OPTIONAL).items()}
+        prices[short] = {ours: round(price * 1e6, 6) for ours, price in found.items() if price}
     print(f"# Prices of {today}, in USD per million tokens: those of litellm {package.version},")
-    print("# written by update_prices.py. Discounts (caches, batches) and surcharges (long prompts) are not in it.\n")
+    print("# written by update_prices.py. `cached` is the price of prompt tokens that are read from a cache,")
+    print("# `cache_write` that of those that are written to one, for its shortest time. Discounts for batches and")
+    print("# off-peak hours, and surcharges for long prompts and for longer-kept caches, are not in it.\n")
     print("[models]")
     for name in sorted(prices):
-        prompt, completion = prices[name]
-        print(f'"{name}" = {{ prompt = {prompt:g}, completion = {completion:g} }}')
+        fields = ", ".join(f"{field} = {price:g}" for field, price in prices[name].items())
+        print(f'"{name}" = {{ {fields} }}')
 
 
 if __name__ == "__main__":

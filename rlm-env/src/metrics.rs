@@ -15,6 +15,15 @@ pub struct Metrics {
     pub root_llm_prompt_tokens: u64,
     /// Completion tokens of the root model.
     pub root_llm_completion_tokens: u64,
+    /// Prompt tokens of the root model that were read from its server's cache.
+    #[serde(default)]
+    pub root_llm_cached_tokens: u64,
+    /// Prompt tokens of the root model that were written to it at a price of their own.
+    #[serde(default)]
+    pub root_llm_cache_write_tokens: u64,
+    /// Completion tokens of the root model that are reasoning.
+    #[serde(default)]
+    pub root_llm_reasoning_tokens: u64,
     /// Time spent waiting for the root model.
     pub root_llm_total_time_seconds: f64,
     /// Number of times turns were summarised.
@@ -33,6 +42,15 @@ pub struct Metrics {
     pub sub_llm_prompt_tokens: u64,
     /// Completion tokens of sub-LLMs.
     pub sub_llm_completion_tokens: u64,
+    /// Prompt tokens of sub-LLMs that were read from its server's cache.
+    #[serde(default)]
+    pub sub_llm_cached_tokens: u64,
+    /// Prompt tokens of sub-LLMs that were written to it at a price of their own.
+    #[serde(default)]
+    pub sub_llm_cache_write_tokens: u64,
+    /// Completion tokens of sub-LLMs that are reasoning.
+    #[serde(default)]
+    pub sub_llm_reasoning_tokens: u64,
     /// Summed time of requests to sub-LLMs.
     pub sub_llm_total_time_seconds: f64,
     /// Calls of the REPL.

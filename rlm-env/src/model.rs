@@ -2,7 +2,7 @@
 
 #[doc(inline)]
 pub use rlm_rootd::{
-    Budget, ChatReply, ChatRequest, Estimate, HttpModel, Key, Ledger, ModelError, ModelErrorKind,
-    ModelFuture, ModelLimits, Models, ModelsConfig, ModelsError, Price, Prices, PricesError, Proxy, Retries,
-    RootModel, SubLlmOptions, Usage,
+    Api, Budget, ChatMessage, ChatReply, ChatRequest, Estimate, HttpModel, Key, Ledger, ModelError,
+    ModelErrorKind, ModelFuture, ModelLimits, Models, ModelsConfig, ModelsError, Price, Prices, PricesError,
+    Proxy, Retries, RootModel, Rules, SubLlmOptions, Usage,
 };

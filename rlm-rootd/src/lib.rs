@@ -43,11 +43,12 @@ pub use ledger::{
 };
 pub use listener::Listener;
 pub use llm::{
-    BudgetTool, ChatError, ChatReply, ChatRequest, ChatTools, Completion, HttpModel, Key, LEAST_COMPLETION,
-    LlmBatch, LlmQuery, ModelError, ModelErrorKind, ModelFuture, ModelLimits, Models, ModelsConfig,
-    ModelsError, Price, Prices, PricesError, Proxy, Recorder, Retries, RetryObserver, RootModel,
-    SubCallError, SubCallRecord, SubLlm, SubLlmError, SubLlmOptions, call_arguments, check_sampling,
-    message_text,
+    Api, ArgumentsFault, BudgetTool, ChatError, ChatMessage, ChatReply, ChatRequest, ChatTools, Completion,
+    Fenced, HttpModel, Key, LEAST_COMPLETION, LlmBatch, LlmQuery, ModelError, ModelErrorKind, ModelFuture,
+    ModelLimits, Models, ModelsConfig, ModelsError, NullContent, Price, Prices, PricesError, Proxy, Recorder,
+    Retries, RetryObserver, RootModel, Rules, SubCallError, SubCallRecord, SubLlm, SubLlmError,
+    SubLlmOptions, WrittenCall, arguments, call_arguments, check_sampling, fenced, message_text, new_call_id,
+    refusal, thoughts, tool_named, without_thoughts, written_calls,
 };
 pub use log_lines::{LogLines, LogWriter};
 pub use mcp::{McpError, McpFileError, McpServer, McpServers, McpTransport, load_mcp_servers};

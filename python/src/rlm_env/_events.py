@@ -21,6 +21,8 @@ StopReason = Literal[
     "budget_exhausted",
     "context_full",
     "no_tool_call",
+    "model_refused",
+    "reply_cut",
     "stopped",
     "cancelled",
     "model_failed",

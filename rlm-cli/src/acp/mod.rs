@@ -333,7 +333,10 @@ impl Sessions {
         session.control = None;
         let reason = match result.stop_reason {
             StopReason::Answered | StopReason::NoToolCall => WireReason::EndTurn,
-            StopReason::BudgetExhausted | StopReason::ContextFull => WireReason::MaxTokens,
+            StopReason::ModelRefused => WireReason::Refusal,
+            StopReason::BudgetExhausted | StopReason::ContextFull | StopReason::ReplyCut => {
+                WireReason::MaxTokens
+            }
             StopReason::MaxTurns | StopReason::TimedOut => WireReason::MaxTurnRequests,
             StopReason::Stopped | StopReason::Cancelled => WireReason::Cancelled,
             _ => return Err(failure(result)),

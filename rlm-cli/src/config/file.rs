@@ -90,7 +90,7 @@ fn value_text(setting: &dyn AnySetting, value: toml::Value, file: &Path) -> Resu
     use toml::Value as Toml;
     let dir = file.parent().unwrap_or(Path::new(""));
     match (setting.form(), value) {
-        (Form::Text, Toml::String(text)) => Ok(text),
+        (Form::Text | Form::TextOrTable, Toml::String(text)) => Ok(text),
         (Form::Program, Toml::String(text)) if !text.contains('/') && !dir.join(&text).is_dir() => Ok(text),
         (Form::Path | Form::Program, Toml::String(text)) => {
             let path = dir.join(text).into_os_string().into_string();
@@ -100,7 +100,7 @@ fn value_text(setting: &dyn AnySetting, value: toml::Value, file: &Path) -> Resu
         (Form::Number | Form::Amount, Toml::Float(number)) => Ok(number.to_string()),
         (Form::Amount, Toml::String(text)) => Ok(text),
         (Form::Flag, Toml::Boolean(flag)) => Ok(flag.to_string()),
-        (Form::Table, table @ Toml::Table(_)) => {
+        (Form::Table | Form::TextOrTable, table @ Toml::Table(_)) => {
             check_numbers(&table)?;
             serde_json::to_string(&table).map_err(|error| error.to_string())
         }
@@ -114,6 +114,7 @@ fn value_text(setting: &dyn AnySetting, value: toml::Value, file: &Path) -> Resu
                 Form::Amount => "a number, or a string with a unit",
                 Form::Flag => "true or false",
                 Form::Table => "a table",
+                Form::TextOrTable => "a string or a table",
                 Form::List => "a list of strings",
             };
             Err(format!("expected {expected}, found {}", with_article(other.type_str())))
@@ -148,7 +149,9 @@ pub(crate) fn example() -> String {
     );
     for setting in ALL {
         let value = match setting.form() {
-            Form::Text | Form::Path | Form::Program => format!("\"{}\"", setting.example()),
+            Form::Text | Form::TextOrTable | Form::Path | Form::Program => {
+                format!("\"{}\"", setting.example())
+            }
             Form::Number | Form::Amount | Form::Flag | Form::Table | Form::List => {
                 setting.example().to_owned()
             }

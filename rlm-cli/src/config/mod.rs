@@ -14,14 +14,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use rlm_core::env;
+use rlm_rootd::Api;
 
 pub(crate) use self::digest::digest;
 pub(crate) use self::flags::{Flags, ToolFlags};
-pub(crate) use self::setting::{AnySetting, Fields, Setting, seconds, usd};
+pub(crate) use self::setting::{AnySetting, Fields, ServerRules, Setting, seconds, usd};
 pub(crate) use self::show::{run, without_credentials};
 use self::table::{
-    ALL, API_KEY_ENV, BASE_URL, CONFINE, CONFINE_READ, CONFINE_TMP, CONFINE_WRITE, HEADERS, SUB_API_KEY_ENV,
-    SUB_BASE_URL, SUB_HEADERS,
+    ALL, API, API_KEY_ENV, BASE_URL, CONFINE, CONFINE_READ, CONFINE_TMP, CONFINE_WRITE, HEADERS, SERVER,
+    SUB_API, SUB_API_KEY_ENV, SUB_BASE_URL, SUB_HEADERS, SUB_SERVER,
 };
 use crate::environment::Environment;
 use crate::usage::Usage;
@@ -31,6 +32,9 @@ const CONFIG_VARIABLE: &str = "RLM_CONFIG";
 
 /// Variables that are tried for the root model's key.
 const KEY_VARIABLES: [&str; 2] = ["RLM_API_KEY", "OPENAI_API_KEY"];
+
+/// The same where the interface is Anthropic's: a key goes to no other vendor.
+const ANTHROPIC_KEY_VARIABLES: [&str; 2] = ["RLM_API_KEY", "ANTHROPIC_API_KEY"];
 
 /// The variable that is tried for the key of the sub-LLMs' server.
 const SUB_KEY_VARIABLES: [&str; 1] = ["RLM_SUB_API_KEY"];
@@ -154,7 +158,12 @@ impl Settings {
 
     /// The root model's key, and the variables that may hold it.
     pub(crate) fn key<'a>(&self, environment: &'a Environment) -> Result<KeySource<'a>, Usage> {
-        self.key_source(&API_KEY_ENV, &KEY_VARIABLES, environment)
+        let base_url = self.get(&BASE_URL).unwrap_or_default();
+        let variables = match self.get(&API).or_else(|| Api::of_url(&base_url)) {
+            Some(Api::Anthropic) => &ANTHROPIC_KEY_VARIABLES,
+            _ => &KEY_VARIABLES,
+        };
+        self.key_source(&API_KEY_ENV, variables, environment)
     }
 
     /// The same for the sub-LLMs' server. A server of its own never gets the root model's key by default.
@@ -168,6 +177,13 @@ impl Settings {
     /// The setting with the headers for the sub-LLMs' server.
     pub(crate) fn sub_headers(&self) -> &'static Setting<Fields> {
         if self.has_one_server() && self.get(&SUB_HEADERS).is_none() { &HEADERS } else { &SUB_HEADERS }
+    }
+
+    /// The settings with the interface and the rules of the sub-LLMs' server.
+    pub(crate) fn sub_server(&self) -> (&'static Setting<Api>, &'static Setting<ServerRules>) {
+        let is_roots = |is_set: bool| self.has_one_server() && !is_set;
+        let api = if is_roots(self.get(&SUB_API).is_some()) { &API } else { &SUB_API };
+        (api, if is_roots(self.get(&SUB_SERVER).is_some()) { &SERVER } else { &SUB_SERVER })
     }
 
     fn has_one_server(&self) -> bool {

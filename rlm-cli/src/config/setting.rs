@@ -8,7 +8,7 @@ use std::time::Duration;
 use rlm_core::protocol::Confine;
 use rlm_env::rollout::{Callbacks, Verbosity};
 use rlm_env::{ContextFilter, ReplLanguage};
-use rlm_rootd::MAX_TOOL_TIME_LIMIT;
+use rlm_rootd::{Api, MAX_TOOL_TIME_LIMIT, Rules};
 use serde_json::{Map, Value as Json};
 
 /// The longest time that is a setting.
@@ -57,6 +57,8 @@ pub(crate) enum Form {
     Flag,
     /// A table.
     Table,
+    /// A string, or a table.
+    TextOrTable,
     /// A list of strings. As a text, each is a line; the flag may be given several times.
     List,
 }
@@ -289,6 +291,33 @@ pub(super) fn fields(text: &str) -> Result<Fields, String> {
         .map_err(|error| format!("expected a JSON object such as {{\"temperature\": 0.2}}: {error}"))
 }
 
+/// An interface of a model's server.
+pub(super) fn api(text: &str) -> Result<Api, String> {
+    text.parse()
+}
+
+/// What is known of a model's server: a row of the table of servers, and rules that come before it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServerRules {
+    pub(crate) name: Option<String>,
+    pub(crate) rules: Rules,
+}
+
+/// The name of a row in the table of servers, or a JSON object of rules, which may have a `name`.
+pub(super) fn server(text: &str) -> Result<ServerRules, String> {
+    let mut server = if text.trim_start().starts_with('{') {
+        let mut rules = fields(text)?;
+        let name = rules.shift_remove("name").and_then(|name| name.as_str().map(str::to_owned));
+        let rules = serde_json::from_value(rules.into()).map_err(|error| error.to_string())?;
+        ServerRules { name, rules }
+    } else {
+        ServerRules { name: Some(text.trim().to_owned()), ..ServerRules::default() }
+    };
+    server.name = server.name.filter(|name| !name.is_empty());
+    server.name.as_ref().map_or(Ok(()), |name| Rules::named(name, "").map(drop))?;
+    Ok(server)
+}
+
 /// A JSON object of texts.
 pub(super) fn headers(text: &str) -> Result<Fields, String> {
     let headers: Fields = serde_json::from_str(text)
@@ -347,6 +376,26 @@ mod tests {
         assert_eq!(patterns("*.csv\n/data/"), Ok(vec!["*.csv".to_owned(), "/data/".to_owned()]));
         assert_eq!(patterns(""), Ok(Vec::new()));
         assert!(patterns("a\n[z-a]").unwrap_err().starts_with("the pattern `[z-a]` is not valid: "));
+    }
+
+    #[test]
+    fn a_server_is_a_name_or_rules() {
+        assert_eq!(server("deepseek").unwrap().name.as_deref(), Some("deepseek"));
+        let own = server("{\"name\": \"vllm\", \"bound\": \"max_completion_tokens\"}").unwrap();
+        assert_eq!(
+            (own.name.as_deref(), own.rules.bound.as_deref()),
+            (Some("vllm"), Some("max_completion_tokens"))
+        );
+        assert!(
+            server("deepsek")
+                .unwrap_err()
+                .starts_with("\"deepsek\" is not a server that is known: expected one of ")
+        );
+        assert!(
+            server("{\"bounds\": 1}")
+                .unwrap_err()
+                .starts_with("unknown field `bounds`, expected one of `api`, `bound`")
+        );
     }
 
     #[test]

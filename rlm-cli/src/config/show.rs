@@ -85,7 +85,9 @@ fn in_json(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> Json {
 
 fn value(setting: &dyn AnySetting, text: &str) -> Json {
     let read = match setting.form() {
-        Form::Number | Form::Amount | Form::Flag | Form::Table => serde_json::from_str(text).ok(),
+        Form::Number | Form::Amount | Form::Flag | Form::Table | Form::TextOrTable => {
+            serde_json::from_str(text).ok()
+        }
         Form::List => Some(text.lines().collect()),
         Form::Text | Form::Path | Form::Program => None,
     };

@@ -6,11 +6,13 @@ use std::time::Duration;
 use rlm_core::protocol::Confine;
 use rlm_env::ReplLanguage;
 use rlm_env::rollout::{Callbacks, Verbosity};
+use rlm_rootd::Api;
 
 use super::contents;
 use super::setting::{
-    AnySetting, Effect, Fields, Form, Setting, any_text, bytes, call_seconds, callbacks, confine, count,
-    fields, flag, headers, language, names, path, paths, patterns, seconds, some_text, usd, verbosity, whole,
+    AnySetting, Effect, Fields, Form, ServerRules, Setting, any_text, api, bytes, call_seconds, callbacks,
+    confine, count, fields, flag, headers, language, names, path, paths, patterns, seconds, server,
+    some_text, usd, verbosity, whole,
 };
 
 /// A setting with a name, a form, an effect and a parser, and nothing else.
@@ -56,7 +58,7 @@ pub(crate) static SUB_MODEL: Setting<String> = Setting {
 pub(crate) static BASE_URL: Setting<String> = Setting {
     fallback_variable: Some("OPENAI_BASE_URL"),
     value_name: "URL",
-    help: "Base URL of an OpenAI-compatible API, with its version: https://host/v1; OPENAI_BASE_URL by default",
+    help: "Base URL of the model's server, with its version: https://host/v1; OPENAI_BASE_URL by default",
     example: "https://host/v1",
     ..setting("base_url", Form::Text, Effect::Nothing, some_text)
 };
@@ -67,6 +69,49 @@ pub(crate) static SUB_BASE_URL: Setting<String> = Setting {
     help: "The same for the model of `llm_batch`; the root model's by default",
     example: "http://127.0.0.1:8000/v1",
     ..setting("sub_base_url", Form::Text, Effect::Nothing, some_text)
+};
+
+/// The interface of the root model's server.
+pub(crate) static API: Setting<Api> = Setting {
+    value_name: "API",
+    help: "The server's interface: `chat` (OpenAI's chat completions), `responses` (OpenAI's Responses) or `anthropic` (Anthropic's \
+           Messages); by default that of a known address, or else `chat`",
+    example: "chat",
+    ..setting("api", Form::Text, Effect::Nothing, api)
+};
+
+/// The interface of the sub-LLMs' server.
+pub(crate) static SUB_API: Setting<Api> = Setting {
+    value_name: "API",
+    help: "The same for the model of `llm_batch`; by default that of `api` if the server is the same",
+    example: "chat",
+    ..setting("sub_api", Form::Text, Effect::Nothing, api)
+};
+
+/// What is known of the root model's server.
+pub(crate) static SERVER: Setting<ServerRules> = Setting {
+    value_name: "NAME|JSON",
+    help: "The kind of server, such as `deepseek`, `vllm` or `litellm`, whose rules requests follow, or a table of rules of its own; \
+           by default known by its address, or by what it lists (docs/models.md)",
+    example: "vllm",
+    ..setting("server", Form::TextOrTable, Effect::Nothing, server)
+};
+
+/// What is known of the sub-LLMs' server.
+pub(crate) static SUB_SERVER: Setting<ServerRules> = Setting {
+    value_name: "NAME|JSON",
+    help: "The same for the model of `llm_batch`; by default that of `server` if the server is the same",
+    example: "vllm",
+    ..setting("sub_server", Form::TextOrTable, Effect::Nothing, server)
+};
+
+/// Whether servers return the ids of tokens.
+pub(crate) static TOKEN_IDS: Setting<bool> = Setting {
+    value_name: "BOOL",
+    help: "Ask models for the ids and log probabilities of the tokens of each reply, for training; vLLM, SGLang and \
+           Fireworks return them, and the trajectory has them in `extra`",
+    default: Some("false"),
+    ..setting("token_ids", Form::Flag, Effect::Nothing, flag)
 };
 
 /// The variable with the root model's key.
@@ -472,15 +517,20 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 52] = [
+pub(crate) static ALL: [&dyn AnySetting; 57] = [
     &MODEL,
     &BASE_URL,
+    &API,
+    &SERVER,
     &API_KEY_ENV,
     &HEADERS,
     &SAMPLING,
+    &TOKEN_IDS,
     &TOOL_CALLS,
     &SUB_MODEL,
     &SUB_BASE_URL,
+    &SUB_API,
+    &SUB_SERVER,
     &SUB_API_KEY_ENV,
     &SUB_HEADERS,
     &SUB_SAMPLING,
@@ -532,7 +582,7 @@ pub(crate) static OF_CONFINEMENT: [&dyn AnySetting; 4] =
     [&CONFINE, &CONFINE_READ, &CONFINE_WRITE, &CONFINE_TMP];
 
 /// The settings for confinement, root tools and their model.
-pub(crate) static OF_TOOLS: [&dyn AnySetting; 23] = [
+pub(crate) static OF_TOOLS: [&dyn AnySetting; 27] = [
     &CONFINE,
     &CONFINE_READ,
     &CONFINE_WRITE,
@@ -541,10 +591,14 @@ pub(crate) static OF_TOOLS: [&dyn AnySetting; 23] = [
     &MCP,
     &MODEL,
     &BASE_URL,
+    &API,
+    &SERVER,
     &API_KEY_ENV,
     &HEADERS,
     &SUB_MODEL,
     &SUB_BASE_URL,
+    &SUB_API,
+    &SUB_SERVER,
     &SUB_API_KEY_ENV,
     &SUB_HEADERS,
     &SUB_SAMPLING,

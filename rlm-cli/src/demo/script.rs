@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rlm_env::model::{ChatReply, ChatRequest, ModelFuture, Usage};
+use rlm_env::model::{ChatMessage, ChatReply, ChatRequest, ModelFuture, Usage};
 use rlm_env::{ReplLanguage, RootModel};
 use serde_json::{Value as Json, json};
 
@@ -53,14 +53,14 @@ impl Script {
     }
 
     /// The steps for the question of a conversation.
-    fn steps(&self, messages: &[Json]) -> &[Step] {
+    fn steps(&self, messages: &[ChatMessage]) -> &[Step] {
         let question = messages.iter().find(|message| message["role"] == "user").and_then(content);
         let question = question.unwrap_or_default();
         self.parts.iter().find(|(begins, _)| question.starts_with(begins)).map_or(&[], |(_, steps)| steps)
     }
 
     /// The next reply in a conversation.
-    fn reply(&self, messages: &[Json], tool: &str) -> Json {
+    fn reply(&self, messages: &[ChatMessage], tool: &str) -> Json {
         let outputs = messages.iter().filter(|message| message["role"] == "tool").filter_map(content);
         let outputs: Vec<&str> = outputs.collect();
         let done = messages.iter().rfind(|message| message["role"] == "assistant");
@@ -76,7 +76,7 @@ impl Script {
 }
 
 /// The step after the last one. The correction is skipped if the session did not report the mistake.
-fn next<'a>(steps: &'a [Step], last_reply: Option<&Json>, last_output: &str) -> Option<&'a Step> {
+fn next<'a>(steps: &'a [Step], last_reply: Option<&ChatMessage>, last_output: &str) -> Option<&'a Step> {
     let Some(reply) = last_reply else { return steps.first() };
     let arguments = reply["tool_calls"][0]["function"]["arguments"].as_str()?;
     let arguments: Json = serde_json::from_str(arguments).ok()?;
@@ -86,7 +86,7 @@ fn next<'a>(steps: &'a [Step], last_reply: Option<&Json>, last_output: &str) -> 
     steps.get(at + 1 + skipped)
 }
 
-fn content(message: &Json) -> Option<&str> {
+fn content(message: &ChatMessage) -> Option<&str> {
     message["content"].as_str()
 }
 
@@ -134,8 +134,10 @@ impl RootModel for Script {
         let prompt_tokens = request.messages.iter().map(|message| tokens(&message.to_string())).sum();
         let finish_reason = if message.get("tool_calls").is_some() { "tool_calls" } else { "stop" };
         let completion_tokens = tokens(&message.to_string());
-        let mut reply =
-            ChatReply::new(message, Usage { prompt_tokens, completion_tokens, is_estimated: true });
+        let mut reply = ChatReply::new(
+            message,
+            Usage { is_estimated: true, ..Usage::new(prompt_tokens, completion_tokens) },
+        );
         reply.finish_reason = Some(finish_reason.to_owned());
         Box::pin(async { Ok(reply) })
     }
@@ -145,24 +147,26 @@ impl RootModel for Script {
 mod tests {
     use super::*;
 
-    fn output(text: &str) -> Json {
-        json!({"role": "tool", "tool_call_id": "c", "content": text})
+    fn output(text: &str) -> ChatMessage {
+        json!({"role": "tool", "tool_call_id": "c", "content": text}).into()
     }
 
     /// The replies to these outputs, in order.
-    fn run(language: ReplLanguage, outputs: &[&str]) -> Vec<Json> {
+    fn run(language: ReplLanguage, outputs: &[&str]) -> Vec<ChatMessage> {
         let script = Script::new(language, false);
-        let mut messages =
-            vec![json!({"role": "system", "content": "s"}), json!({"role": "user", "content": "q"})];
+        let mut messages: Vec<ChatMessage> = vec![
+            json!({"role": "system", "content": "s"}).into(),
+            json!({"role": "user", "content": "q"}).into(),
+        ];
         for text in outputs {
-            messages.push(script.reply(&messages, "call"));
+            messages.push(script.reply(&messages, "call").into());
             messages.push(output(text));
         }
-        messages.push(script.reply(&messages, "call"));
+        messages.push(script.reply(&messages, "call").into());
         messages.into_iter().filter(|message| message["role"] == "assistant").collect()
     }
 
-    fn ids(replies: &[Json]) -> Vec<&str> {
+    fn ids(replies: &[ChatMessage]) -> Vec<&str> {
         replies.iter().map(|reply| reply["tool_calls"][0]["id"].as_str().unwrap_or("none")).collect()
     }
 
@@ -193,8 +197,8 @@ mod tests {
     #[test]
     fn texts_contain_the_numbers_that_the_session_printed() {
         let replies = run(ReplLanguage::Bash, &["total: 7\n", "letters: 3\nbrakes: 2\n"]);
-        assert!(replies[1]["content"].as_str().unwrap().contains(": 7 bytes"), "{}", replies[1]);
-        assert!(replies[2]["content"].as_str().unwrap().starts_with("2 of 3 letters"), "{}", replies[2]);
+        assert!(replies[1]["content"].as_str().unwrap().contains(": 7 bytes"), "{:?}", replies[1]);
+        assert!(replies[2]["content"].as_str().unwrap().starts_with("2 of 3 letters"), "{:?}", replies[2]);
         let replies = run(ReplLanguage::Bash, &["nothing"]);
         assert!(
             replies[1]["content"].as_str().unwrap().contains(": ? bytes"),

@@ -58,6 +58,8 @@ pub(crate) fn reason(reason: StopReason) -> &'static str {
         StopReason::BudgetExhausted => "the budget has no room for more (--budget-usd, --budget-tokens)",
         StopReason::ContextFull => "the conversation is longer than the model's context window",
         StopReason::NoToolCall => "the model called no tool",
+        StopReason::ModelRefused => "the model refused",
+        StopReason::ReplyCut => "replies were cut off at the limit of their tokens (--max-completion-tokens)",
         StopReason::Stopped => "it was stopped",
         StopReason::Cancelled => "it was cancelled",
         StopReason::ModelFailed => "the model's server failed",
@@ -79,9 +81,13 @@ mod tests {
     fn the_exit_status_tells_answers_from_none_and_from_failures() {
         let status = |reason| status(&result("1", reason, None));
         assert_eq!(status(StopReason::Answered), 0);
-        for reason in
-            [StopReason::MaxTurns, StopReason::TimedOut, StopReason::Stopped, StopReason::NoToolCall]
-        {
+        for reason in [
+            StopReason::MaxTurns,
+            StopReason::TimedOut,
+            StopReason::Stopped,
+            StopReason::ModelRefused,
+            StopReason::NoToolCall,
+        ] {
             assert_eq!(status(reason), 1);
         }
         for reason in [StopReason::ModelFailed, StopReason::WorkerFailed, StopReason::SetupFailed] {

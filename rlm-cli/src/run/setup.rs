@@ -18,14 +18,14 @@ use rlm_rootd::{
 use serde_json::Value as Json;
 
 use crate::config::table::{
-    ANSWER_SCHEMA, BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CHILD_TOOLS, CONTEXT_TOKENS,
-    DEPTH_MODELS, EXCLUDE, FINAL_FUNCTIONS, GITIGNORE, HEADERS, KEEP, LANGUAGE, MAX_CHILDREN,
+    ANSWER_SCHEMA, API, BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CHILD_TOOLS,
+    CONTEXT_TOKENS, DEPTH_MODELS, EXCLUDE, FINAL_FUNCTIONS, GITIGNORE, HEADERS, KEEP, LANGUAGE, MAX_CHILDREN,
     MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_DEPTH, MAX_OUTPUT_CHARS, MAX_RETRIES, MAX_TURNS,
-    MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT, SAMPLING,
-    SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
-    SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
+    MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT, SAMPLING, SERVER,
+    SERVER_PARALLELISM, STREAM, SUB_API, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
+    SUB_SERVER, SUMMARIZE_TURNS, TIMEOUT, TOKEN_IDS, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
-use crate::config::{Fields, KeySource, Setting, Settings, digest, without_credentials};
+use crate::config::{Fields, KeySource, ServerRules, Setting, Settings, digest, without_credentials};
 use crate::environment::Environment;
 use crate::evaluation::Provenance;
 use crate::mcp_servers::DeclaredServers;
@@ -242,7 +242,10 @@ impl Servers {
         let sub_model = settings.get(&SUB_MODEL).unwrap_or_else(|| model.clone());
         let sub_base_url = settings.get(&SUB_BASE_URL).unwrap_or_else(|| base_url.clone());
         let has_one_key = settings.key(environment)?.key() == settings.sub_key(environment)?.key();
-        let has_one_server = base_url == sub_base_url && has_one_key && settings.get(&SUB_HEADERS).is_none();
+        let has_other_settings = settings.get(&SUB_HEADERS).is_some()
+            || settings.get(&SUB_API).is_some()
+            || settings.get(&SUB_SERVER).is_some();
+        let has_one_server = base_url == sub_base_url && has_one_key && !has_other_settings;
         let root = models(settings, environment, &base_url, &model, Of::Root)?;
         // One server has one limit on parallel requests.
         let sub = match has_one_server {
@@ -283,9 +286,18 @@ fn models(
         Of::Root => (settings.key(environment)?, "api-key-env", &HEADERS),
         Of::Sub => (settings.sub_key(environment)?, "sub-api-key-env", settings.sub_headers()),
     };
+    let (api, server) = match of {
+        Of::Root => (&API, &SERVER),
+        Of::Sub => settings.sub_server(),
+    };
+    let ServerRules { name, rules } = settings.get(server).unwrap_or_default();
     let config = ModelsConfig {
         key: check_key(&key, base_url, flag)?,
         headers: header_values(settings, headers, environment)?,
+        api: settings.get(api),
+        server: name,
+        rules,
+        token_ids: matches!(of, Of::Root) && settings.value(&TOKEN_IDS),
         stream: settings.value(&STREAM),
         proxy: Proxy::of_variables(base_url, |name| environment.text(name).ok().flatten().map(str::to_owned)),
         parallelism: settings.value(&SERVER_PARALLELISM),

@@ -65,26 +65,49 @@ impl LastTurn {
     }
 }
 
+/// Why a reply contained no call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoCallReason {
+    /// It is a text, or empty.
+    NoCode,
+    /// Its code is of another language; the tag of the block.
+    OtherLanguage(String),
+    /// It was cut off at the limit of its tokens.
+    Cut,
+    /// The model or a filter refused; a sentence without a full stop.
+    Refused(String),
+}
+
 /// Notice that the model's reply contained no call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NoToolCall {
+pub(crate) struct NoToolCall<'a> {
     /// The session's language.
     pub language: ReplLanguage,
     /// How the model has its code run.
     pub call_form: CallForm,
+    /// Why there is none.
+    pub reason: &'a NoCallReason,
     /// True if another reply without a call ends the rollout.
     pub is_last_warning: bool,
 }
 
-impl NoToolCall {
+impl NoToolCall<'_> {
     /// Renders the text.
     ///
     /// # Errors
     /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        let (reason, detail) = match self.reason {
+            NoCallReason::NoCode => ("no_code", ""),
+            NoCallReason::OtherLanguage(tag) => ("other_language", tag.as_str()),
+            NoCallReason::Cut => ("cut", ""),
+            NoCallReason::Refused(words) => ("refused", words.as_str()),
+        };
         let variables = context! {
             language => self.language.to_string(),
             is_fenced => self.call_form == CallForm::Fenced,
+            reason => reason,
+            detail => detail,
             is_last_warning => self.is_last_warning,
         };
         prompts.render("notices/no_tool_call.md", variables)
@@ -152,6 +175,8 @@ pub(crate) enum CallFault {
     },
     /// The block of code is not closed.
     OpenBlock,
+    /// The reply was cut off within the call.
+    Cut,
     /// Any other fault, as a sentence.
     Other(String),
 }
@@ -167,6 +192,7 @@ impl CallFault {
             Self::UnknownArgument(_) => "unknown_argument",
             Self::TooLarge { .. } => "too_large",
             Self::OpenBlock => "open_block",
+            Self::Cut => "cut",
             Self::Other(_) => "other",
         }
     }
@@ -177,7 +203,7 @@ impl CallFault {
 
     fn detail(&self) -> String {
         match self {
-            Self::UnknownTool | Self::OpenBlock => String::new(),
+            Self::UnknownTool | Self::OpenBlock | Self::Cut => String::new(),
             Self::NotJson(detail)
             | Self::NotAnObject(detail)
             | Self::Missing(detail)

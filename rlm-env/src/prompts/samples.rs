@@ -11,8 +11,8 @@ use serde_json::{Value as Json, json};
 
 use super::interception::{CallFailed, CallsRejected, ResultsCut};
 use super::notices::{
-    AnswerEmpty, AnswerUnfit, CallFault, ContextLow, LastTurn, MalformedCall, NoToolCall, SessionReset,
-    Summary, SummaryRequest,
+    AnswerEmpty, AnswerUnfit, CallFault, ContextLow, LastTurn, MalformedCall, NoCallReason, NoToolCall,
+    SessionReset, Summary, SummaryRequest,
 };
 use super::output;
 use super::system::{ReplTool, SubLlmPrompt, SystemPrompt, WorkingDir};
@@ -169,10 +169,20 @@ fn notices(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
             texts.push((format!("{language}_last_turn_{form}_{name}"), text));
         }
         for is_last_warning in [false, true] {
-            let text = NoToolCall { language, call_form, is_last_warning }.render(prompts)?;
+            let reason = &NoCallReason::NoCode;
+            let text = NoToolCall { language, call_form, reason, is_last_warning }.render(prompts)?;
             let last = if is_last_warning { "_last" } else { "" };
             texts.push((format!("{language}_no_tool_call_{form}{last}"), text));
         }
+    }
+    for (reason, name) in [
+        (NoCallReason::OtherLanguage("python3".to_owned()), "other_language"),
+        (NoCallReason::Cut, "cut"),
+        (NoCallReason::Refused("the model refused to answer".to_owned()), "refused"),
+    ] {
+        let text =
+            NoToolCall { language, call_form: CallForm::Tool, reason: &reason, is_last_warning: false };
+        texts.push((format!("{language}_no_tool_call_{name}"), text.render(prompts)?));
     }
     texts.push((format!("{language}_answer_empty"), AnswerEmpty { language }.render(prompts)?));
     let faults =
@@ -207,6 +217,7 @@ fn faults(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resul
         (repl, CallFault::NotAString("code".to_owned())),
         (repl, CallFault::UnknownArgument("command".to_owned())),
         (repl, CallFault::OpenBlock),
+        (repl, CallFault::Cut),
         (repl, CallFault::TooLarge { bytes: 2_000_000, limit: 1_048_576 }),
         ("lookup", CallFault::Other("argument 'id' of lookup is missing".to_owned())),
     ];

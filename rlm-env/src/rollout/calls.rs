@@ -1,13 +1,18 @@
 //! The calls in replies of the root model.
+//!
+//! A reply is kept as it came: what is read here stands beside it. The forms of calls that servers and models write are in
+//! `rlm_rootd::written_calls` and its neighbours.
 
 use std::collections::HashSet;
 
 use rlm_core::text::cut;
-use rlm_rootd::Tool;
-use rlm_rootd::{call_arguments, message_text};
+use rlm_rootd::{
+    ArgumentsFault, Fenced, Tool, WrittenCall, arguments, call_arguments, fenced, message_text, new_call_id,
+    tool_named, without_thoughts, written_calls,
+};
 use serde_json::{Map, Value as Json, json};
 
-use crate::prompts::CallFault;
+use crate::prompts::{CallFault, NoCallReason};
 use crate::terms::ReplLanguage;
 
 /// Name of the REPL's argument.
@@ -19,22 +24,39 @@ const MAX_CODE_BYTES: usize = 1 << 20;
 /// Longest quotation of a model's reply in an error, in characters.
 const QUOTED_CHARS: usize = 200;
 
-/// A reply of the root model, and the calls in it.
+/// Tags of fenced blocks with bash code.
+const BASH_TAGS: [&str; 4] = ["bash", "sh", "shell", "repl"];
+
+/// Tags of fenced blocks with Python code.
+const PYTHON_TAGS: [&str; 4] = ["python", "py", "python3", "repl"];
+
+/// What a reply of the root model asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ParsedReply {
-    /// The reply as stored in the conversation: each call has an id and JSON arguments.
-    pub(super) message: Json,
-    /// The calls in order.
-    pub(super) calls: Vec<Call>,
+pub(super) enum ReplyRequest {
+    /// These calls, at least one, in order.
+    Calls(Vec<Call>),
+    /// Nothing that can be run.
+    Nothing(NoCallReason),
 }
 
 /// One call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Call {
+    /// Its id in the rollout's log: the model's, unless that is missing, empty or taken.
     pub(super) id: String,
-    /// True for a tool call, false for code in the reply's text.
-    pub(super) is_tool_call: bool,
+    pub(super) form: CallForm,
     pub(super) target: CallTarget,
+}
+
+/// The form of a call, which is that of its answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum CallForm {
+    /// A tool call; its id as it came, or ours.
+    Tool(String),
+    /// The only call of a reply in the older form of OpenAI's interface; the name in it.
+    Function(String),
+    /// A call or code in the reply's text.
+    Text,
 }
 
 /// The target of a call.
@@ -42,8 +64,8 @@ pub(super) struct Call {
 pub(super) enum CallTarget {
     /// Code.
     Code(String),
-    /// A standard tool, with the call in OpenAI's form.
-    Tool { name: String, call: Json },
+    /// A standard tool, and the arguments.
+    Tool { name: String, arguments: Map<String, Json> },
     /// A call that cannot be read.
     Malformed { tool: String, fault: CallFault },
 }
@@ -64,55 +86,64 @@ impl CallableTools {
         Self { language, repl: language.tool_name(), tools }
     }
 
-    /// Parses a reply. `turn` goes into the ids of calls that have none.
-    pub(super) fn read(&self, reply: Json, turn: u32) -> ParsedReply {
-        let text = message_text(&reply).unwrap_or_default();
-        let Json::Object(mut message) = reply else {
-            return ParsedReply { message: reply, calls: Vec::new() };
+    /// Reads a reply. `turn` goes into the ids of calls that have none; `is_cut` says that the reply reached its limit of tokens.
+    pub(super) fn read(&self, reply: &Json, turn: u32, is_cut: bool) -> ReplyRequest {
+        let listed = reply.get("tool_calls").and_then(Json::as_array).filter(|calls| !calls.is_empty());
+        let calls = match (listed, reply.get("function_call").filter(|call| call.is_object())) {
+            (Some(calls), _) => self.listed(calls, turn, is_cut),
+            (None, Some(call)) => {
+                let call = json!({ "function": call });
+                let target = self.target(&call, is_cut);
+                let name = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default();
+                vec![Call { id: our_id(turn, 0), form: CallForm::Function(name.to_owned()), target }]
+            }
+            (None, None) => {
+                let text = message_text(reply).unwrap_or_default();
+                match self.in_text(&without_thoughts(&text), turn, is_cut) {
+                    Ok(calls) => calls,
+                    Err(reason) => return ReplyRequest::Nothing(reason),
+                }
+            }
         };
-        message.insert("role".to_owned(), "assistant".into());
-        // Some servers refuse to get their own reasoning fields back, and all require `content`.
-        message.retain(|field, _| matches!(field.as_str(), "role" | "content" | "tool_calls"));
-        message.entry("content").or_insert(Json::Null);
-        let listed = match message.get_mut("tool_calls") {
-            Some(Json::Array(listed)) => std::mem::take(listed),
-            _ => Vec::new(),
-        };
-        if listed.is_empty() {
-            message.shift_remove("tool_calls");
-            let calls = self.in_text(&text, turn);
-            return ParsedReply { message: message.into(), calls };
-        }
-        let mut ids = HashSet::new();
-        let (listed, calls) =
-            listed.into_iter().enumerate().map(|(at, call)| self.listed(call, turn, at, &mut ids)).unzip();
-        message.insert("tool_calls".to_owned(), Json::Array(listed));
-        ParsedReply { message: message.into(), calls }
+        ReplyRequest::Calls(calls)
     }
 
-    /// One call, with an id that is not yet in `ids`.
-    fn listed(&self, call: Json, turn: u32, at: usize, ids: &mut HashSet<String>) -> (Json, Call) {
-        let id = match call.get("id").and_then(Json::as_str) {
-            Some(id) if !id.is_empty() && ids.insert(id.to_owned()) => id.to_owned(),
-            _ => format!("call-{turn}-{at}"),
+    fn listed(&self, calls: &[Json], turn: u32, is_cut: bool) -> Vec<Call> {
+        let mut ids = HashSet::new();
+        let call = |(at, call): (usize, &Json)| {
+            let own = call.get("id").and_then(Json::as_str);
+            let id = match own {
+                Some(own) if !own.is_empty() && ids.insert(own.to_owned()) => own.to_owned(),
+                _ => our_id(turn, at),
+            };
+            let form = CallForm::Tool(own.map_or_else(|| id.clone(), str::to_owned));
+            Call { id, form, target: self.target(call, is_cut) }
         };
-        let name = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default().to_owned();
-        let arguments = arguments(&call);
-        // Invalid JSON would be refused by the server when the conversation is sent back.
-        let sound = arguments.as_ref().map_or_else(|_| Map::new(), Clone::clone);
-        let listed = json!({
-            "id": id,
-            "type": "function",
-            "function": {"name": name, "arguments": Json::Object(sound).to_string()},
-        });
-        let malformed = |fault| CallTarget::Malformed { tool: shortened(&name), fault };
-        let target = match arguments {
-            _ if !self.names().contains(&name.as_str()) => malformed(CallFault::UnknownTool),
-            Err(fault) => malformed(fault),
+        calls.iter().enumerate().map(call).collect()
+    }
+
+    /// The target of a call in OpenAI's form.
+    fn target(&self, call: &Json, is_cut: bool) -> CallTarget {
+        let written = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default();
+        self.named(written, &call_arguments(call), is_cut)
+    }
+
+    fn named(&self, written: &str, text: &str, is_cut: bool) -> CallTarget {
+        let malformed = |tool: &str, fault| CallTarget::Malformed { tool: shortened(tool), fault };
+        let Some(name) = tool_named(written, &self.names()) else {
+            return malformed(written, CallFault::UnknownTool);
+        };
+        match arguments(text) {
+            Err(_) if is_cut => malformed(name, CallFault::Cut),
+            Err(ArgumentsFault::NotAnObject) => malformed(name, CallFault::NotAnObject(shortened(text))),
+            Err(ArgumentsFault::NotJson(error)) => {
+                malformed(name, CallFault::NotJson(format!("{error} in {:?}", shortened(text))))
+            }
+            // Anthropic sends an object without the argument that was cut.
+            Ok(arguments) if is_cut && arguments.is_empty() => malformed(name, CallFault::Cut),
             Ok(arguments) if name == self.repl => self.code(&arguments),
-            Ok(_) => CallTarget::Tool { name, call: listed.clone() },
-        };
-        (listed, Call { id, is_tool_call: true, target })
+            Ok(arguments) => CallTarget::Tool { name: name.to_owned(), arguments },
+        }
     }
 
     fn code(&self, arguments: &Map<String, Json>) -> CallTarget {
@@ -139,69 +170,36 @@ impl CallableTools {
         std::iter::once(self.repl).chain(self.tools.iter().map(String::as_str)).collect()
     }
 
-    /// The code in fenced blocks of a text, for models without tool calls. All blocks form one call.
-    fn in_text(&self, text: &str, turn: u32) -> Vec<Call> {
-        let tags: &[&str] = match self.language {
-            ReplLanguage::Bash => &["bash", "sh", "shell", "repl"],
-            ReplLanguage::Python => &["python", "py", "python3", "repl"],
+    /// The calls in a text: those that the server did not parse, or else the code in fenced blocks, which is one call.
+    fn in_text(&self, text: &str, turn: u32, is_cut: bool) -> Result<Vec<Call>, NoCallReason> {
+        let call = |at, target| Call { id: our_id(turn, at), form: CallForm::Text, target };
+        let written = written_calls(text);
+        if !written.is_empty() {
+            let target = |WrittenCall { name, arguments }| self.named(&name, &arguments, is_cut);
+            return Ok(written
+                .into_iter()
+                .map(target)
+                .enumerate()
+                .map(|(at, target)| call(at, target))
+                .collect());
+        }
+        let (ours, others) = match self.language {
+            ReplLanguage::Bash => (&BASH_TAGS, &PYTHON_TAGS),
+            ReplLanguage::Python => (&PYTHON_TAGS, &BASH_TAGS),
         };
-        let target = match fenced(text, tags) {
-            Fenced::Nothing => return Vec::new(),
+        let target = match fenced(text, ours, others) {
+            Fenced::Nothing if is_cut => return Err(NoCallReason::Cut),
+            Fenced::Nothing => return Err(NoCallReason::NoCode),
+            Fenced::OtherLanguage(tag) => return Err(NoCallReason::OtherLanguage(tag)),
             Fenced::Code(code) => self.sized(code),
             Fenced::Open => self.malformed(CallFault::OpenBlock),
         };
-        vec![Call { id: format!("text-{turn}"), is_tool_call: false, target }]
+        Ok(vec![call(0, target)])
     }
 }
 
-fn arguments(call: &Json) -> Result<Map<String, Json>, CallFault> {
-    let text = call_arguments(call);
-    match serde_json::from_str(&text) {
-        Ok(Json::Object(arguments)) => Ok(arguments),
-        Ok(_) => Err(CallFault::NotAnObject(shortened(&text))),
-        Err(error) => Err(CallFault::NotJson(format!("{error} in {:?}", shortened(&text)))),
-    }
-}
-
-#[derive(Debug, PartialEq)]
-enum Fenced {
-    Nothing,
-    Code(String),
-    /// The last block is not closed.
-    Open,
-}
-
-/// The contents of the fenced blocks of a text that have one of these tags.
-fn fenced(text: &str, tags: &[&str]) -> Fenced {
-    let mut code = String::new();
-    // Length of the open fence, and whether its tag is one of these.
-    let mut open: Option<(usize, bool)> = None;
-    let mut found = false;
-    for line in text.split_inclusive('\n') {
-        let trimmed = line.trim();
-        let ticks = trimmed.bytes().take_while(|byte| *byte == b'`').count();
-        match open {
-            Some((fence, is_ours)) if ticks >= fence && trimmed.len() == ticks => {
-                open = None;
-                found |= is_ours;
-            }
-            Some((_, true)) => code.push_str(&line.replace("\r\n", "\n")),
-            Some((_, false)) => {}
-            None if ticks >= 3 => {
-                let tag = trimmed[ticks..].trim().to_ascii_lowercase();
-                open = Some((ticks, tags.contains(&tag.as_str())));
-                if !code.is_empty() && !code.ends_with('\n') {
-                    code.push('\n');
-                }
-            }
-            None => {}
-        }
-    }
-    match open {
-        Some((_, true)) => Fenced::Open,
-        _ if found => Fenced::Code(code),
-        _ => Fenced::Nothing,
-    }
+fn our_id(turn: u32, at: usize) -> String {
+    new_call_id(turn as usize, at)
 }
 
 fn shortened(text: &str) -> String {
@@ -224,11 +222,18 @@ mod tests {
         json!({"id": "a", "type": "function", "function": {"name": name, "arguments": arguments}})
     }
 
+    fn calls(reply: &Json) -> Vec<Call> {
+        match bash().read(reply, 7, false) {
+            ReplyRequest::Calls(calls) => calls,
+            ReplyRequest::Nothing(_) => Vec::new(),
+        }
+    }
+
     #[track_caller]
     fn one(call: Json) -> CallTarget {
-        let asked = bash().read(reply(json!([call])), 1);
-        assert_eq!(asked.calls.len(), 1);
-        asked.calls[0].target.clone()
+        let calls = calls(&reply(json!([call])));
+        assert_eq!(calls.len(), 1);
+        calls[0].target.clone()
     }
 
     #[track_caller]
@@ -239,15 +244,24 @@ mod tests {
         }
     }
 
+    fn nothing(text: &str, is_cut: bool) -> NoCallReason {
+        match bash().read(&json!({"role": "assistant", "content": text}), 2, is_cut) {
+            ReplyRequest::Nothing(reason) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn code_comes_as_json_text_or_as_json() {
         let code = CallTarget::Code("ls\n".to_owned());
         assert_eq!(one(function("call_bash_repl", r#"{"code": "ls\n"}"#.into())), code);
+        assert_eq!(one(function("call_bash_repl", "{\"code\": \"ls\n\"}".into())), code);
         assert_eq!(one(function("call_bash_repl", json!({"code": "ls\n", "why": 1}))), code);
+        assert_eq!(one(function("functions.call_bash_repl:0", json!({"code": "ls\n"}))), code);
     }
 
     #[test]
-    fn malformed_calls_are_named_and_go_back_as_json() {
+    fn malformed_calls_are_named() {
         let name = "call_bash_repl";
         let words = r#"EOF while parsing a string at line 1 column 12 in "{\"code\": \"ls""#;
         let cut = r#"{"code": "ls"#;
@@ -262,46 +276,59 @@ mod tests {
         assert_eq!(fault(json!("ls")), CallFault::UnknownTool);
         let large = json!({"code": "x".repeat(MAX_CODE_BYTES + 1)});
         assert_eq!(fault(function(name, large)), CallFault::TooLarge { bytes: 1048577, limit: 1048576 });
-        let asked = bash().read(reply(json!([function(name, r#"{"code"#.into())])), 1);
-        assert_eq!(
-            asked.message,
-            json!({"role": "assistant", "content": null, "tool_calls": [function(name, "{}".into())]})
-        );
     }
 
     #[test]
-    fn calls_without_an_id_get_one_each() {
+    fn a_call_that_was_cut_off_is_one_of_a_cut_reply() {
+        for arguments in [json!(r#"{"code": "ls"#), json!({})] {
+            let reply = reply(json!([function("call_bash_repl", arguments)]));
+            let ReplyRequest::Calls(calls) = bash().read(&reply, 1, true) else { panic!("{reply}") };
+            assert!(matches!(&calls[0].target, CallTarget::Malformed { fault: CallFault::Cut, .. }));
+        }
+        assert_eq!(nothing("I think", true), NoCallReason::Cut);
+        assert_eq!(nothing("I think", false), NoCallReason::NoCode);
+    }
+
+    #[test]
+    fn each_call_has_an_id_and_is_answered_by_its_own() {
         let mut call = function("look", json!({"at": 1}));
+        let ids = |calls: &[Call]| {
+            calls.iter().map(|call| (call.id.clone(), call.form.clone())).collect::<Vec<_>>()
+        };
+        let id = |id: &str, own: &str| (id.to_owned(), CallForm::Tool(own.to_owned()));
+        let twice = calls(&reply(json!([call, call])));
+        assert_eq!(ids(&twice), [id("a", "a"), id("c00007001", "a")]);
+        call["id"] = "".into();
+        assert_eq!(ids(&calls(&reply(json!([call])))), [id("c00007000", "")]);
         call["id"] = Json::Null;
-        let asked = bash().read(reply(json!([call, call])), 7);
-        let ids: Vec<_> = asked.calls.iter().map(|call| call.id.as_str()).collect();
-        assert_eq!(ids, ["call-7-0", "call-7-1"]);
-        let twice = bash().read(reply(json!([function("look", json!({})), function("look", json!({}))])), 7);
-        assert_eq!([twice.calls[0].id.as_str(), twice.calls[1].id.as_str()], ["a", "call-7-1"]);
-        assert_eq!(asked.message["tool_calls"][1]["id"], "call-7-1");
-        assert!(matches!(&asked.calls[0].target, CallTarget::Tool { name, .. } if name == "look"));
+        assert_eq!(ids(&calls(&reply(json!([call])))), [id("c00007000", "c00007000")]);
+        assert!(matches!(&twice[0].target, CallTarget::Tool { name, .. } if name == "look"));
+    }
+
+    #[test]
+    fn an_older_form_and_calls_in_the_text_are_calls() {
+        let code = CallTarget::Code("ls".to_owned());
+        let older = json!({"content": null, "function_call": {"name": "call_bash_repl", "arguments": "{\"code\": \"ls\"}"}});
+        let form = CallForm::Function("call_bash_repl".to_owned());
+        assert_eq!(calls(&older), [Call { id: "c00007000".to_owned(), form, target: code.clone() }]);
+        let written =
+            "<tool_call>{\"name\": \"call_bash_repl\", \"arguments\": {\"code\": \"ls\"}}</tool_call>";
+        let text = json!({"content": format!("<think>\n```bash\nrm x\n```\n</think>{written}{written}")});
+        let targets: Vec<_> = calls(&text).into_iter().map(|call| (call.form, call.target)).collect();
+        assert_eq!(targets, [(CallForm::Text, code.clone()), (CallForm::Text, code)]);
     }
 
     #[test]
     fn code_in_text_is_one_call_of_all_its_blocks() {
-        let read = |text: &str| {
-            let asked = bash().read(json!({"role": "assistant", "content": text}), 2);
-            assert_eq!(asked.message, json!({"role": "assistant", "content": text}));
-            asked.calls
-        };
-        let calls = read("First\n```bash\nls\n```\nthen\n````sh\necho '```'\n```\n````\n```python\n1\n```\n");
-        assert_eq!(
-            calls,
-            [Call {
-                id: "text-2".to_owned(),
-                is_tool_call: false,
-                target: CallTarget::Code("ls\necho '```'\n```\n".to_owned())
-            }]
-        );
-        let lines_of_windows = CallTarget::Code("ls\n".to_owned());
-        assert_eq!(read("```bash\r\nls\r\n```\r\n")[0].target, lines_of_windows);
-        assert_eq!(read("no code, and `ls` alone"), []);
-        assert_eq!(read("```\nls\n```"), []);
+        let read = |text: &str| calls(&json!({"role": "assistant", "content": text}));
+        let found = read("First\n```bash\nls\n```\nthen\n````sh\necho '```'\n```\n````\n```python\n1\n```\n");
+        let target = CallTarget::Code("ls\necho '```'\n```\n".to_owned());
+        assert_eq!(found, [Call { id: "c00007000".to_owned(), form: CallForm::Text, target }]);
+        assert_eq!(read("```bash\r\nls\r\n```\r\n")[0].target, CallTarget::Code("ls\n".to_owned()));
+        assert_eq!(nothing("no code, and `ls` alone", false), NoCallReason::NoCode);
+        assert_eq!(nothing("```\nls\n```", false), NoCallReason::NoCode);
+        assert_eq!(nothing("```python\n1\n```", false), NoCallReason::OtherLanguage("python".to_owned()));
+        assert_eq!(nothing("<think>```bash\nls\n```</think>", false), NoCallReason::NoCode);
         assert!(matches!(&read("```repl\nls\n```\n```repl\nls")[0].target, CallTarget::Malformed { .. }));
     }
 
@@ -309,8 +336,8 @@ mod tests {
     fn tool_calls_win_over_code_in_text() {
         let mut said = reply(json!([function("call_bash_repl", json!({"code": "a"}))]));
         said["content"] = "```bash\nb\n```".into();
-        let asked = bash().read(said, 1);
-        assert_eq!(asked.calls.len(), 1);
-        assert_eq!(asked.calls[0].target, CallTarget::Code("a".to_owned()));
+        let found = calls(&said);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].target, CallTarget::Code("a".to_owned()));
     }
 }

@@ -7,8 +7,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rlm_core::text::cut;
+use rlm_rootd::ChatMessage;
 use serde_json::{Value as Json, json};
 
+use super::calls::CallForm;
 use super::log::Log;
 use crate::trajectory::{Event, Message, MessageKind};
 use crate::workspace::Transcript;
@@ -22,7 +24,7 @@ pub(super) const SHORT_OUTPUT: usize = 500;
 /// The conversation so far.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    messages: Vec<Json>,
+    messages: Vec<ChatMessage>,
     /// Index of the model's reply that begins each turn.
     turns: Vec<usize>,
     /// Number of the last turn, counting those that were summarised.
@@ -32,6 +34,8 @@ pub(super) struct Conversation {
     /// Tokens of the messages before `counted`.
     tokens: u64,
     counted: usize,
+    /// Tokens of the beginning that the server had in its cache when it counted.
+    cached_tokens: u64,
     log: Arc<Log>,
     transcript: Transcript,
 }
@@ -39,11 +43,11 @@ pub(super) struct Conversation {
 impl Conversation {
     pub(super) fn new(log: Arc<Log>, transcript: Transcript) -> Self {
         let (messages, turns) = (Vec::new(), Vec::new());
-        Self { messages, turns, turn: 0, asked: 0, tokens: 0, counted: 0, log, transcript }
+        Self { messages, turns, turn: 0, asked: 0, tokens: 0, counted: 0, cached_tokens: 0, log, transcript }
     }
 
     /// The messages as the model gets them.
-    pub(super) fn messages(&self) -> &[Json] {
+    pub(super) fn messages(&self) -> &[ChatMessage] {
         &self.messages
     }
 
@@ -72,31 +76,37 @@ impl Conversation {
 
     /// Replaces the system prompt, which comes first.
     pub(super) fn begin_again(&mut self, system_prompt: &str) {
-        self.messages[0] = json!({"role": "system", "content": system_prompt});
-        let message = self.messages[0].clone();
+        let message = json!({"role": "system", "content": system_prompt});
         self.tell(MessageKind::System, &message);
+        self.messages[0] = message.into();
     }
 
     /// Adds the output of a call.
-    pub(super) fn output(&mut self, call_id: &str, is_tool_call: bool, text: &str) {
-        if is_tool_call {
-            let message = json!({"role": "tool", "tool_call_id": call_id, "content": text});
-            self.push(MessageKind::Output, message);
-        } else {
-            self.say(MessageKind::Output, "user", text);
-        }
+    pub(super) fn output(&mut self, form: &CallForm, text: &str) {
+        let message = match form {
+            CallForm::Tool(id) => json!({"role": "tool", "tool_call_id": id, "content": text}),
+            CallForm::Function(name) => json!({"role": "function", "name": name, "content": text}),
+            CallForm::Text => json!({"role": "user", "content": text}),
+        };
+        self.push(MessageKind::Output, message);
     }
 
-    /// Sets the token count of the whole conversation, as a server reported it.
-    pub(super) fn counted(&mut self, tokens: u64) {
+    /// Sets the token count of the whole conversation, as a server reported it, and how many of them were in its cache.
+    pub(super) fn counted(&mut self, tokens: u64, cached_tokens: u64) {
         self.tokens = tokens;
+        self.cached_tokens = cached_tokens;
         self.counted = self.messages.len();
+    }
+
+    /// Tokens of the beginning of the conversation that the server had in its cache when it was asked last.
+    pub(super) fn cached_tokens(&self) -> u64 {
+        self.cached_tokens
     }
 
     /// Estimated tokens of the whole conversation.
     pub(super) fn tokens(&self) -> u64 {
         let new = self.messages.get(self.counted..).unwrap_or_default();
-        let bytes: usize = new.iter().map(|message| message.to_string().len()).sum();
+        let bytes: usize = new.iter().map(ChatMessage::bytes).sum();
         self.tokens.saturating_add(bytes as u64 / BYTES_PER_TOKEN)
     }
 
@@ -122,7 +132,7 @@ impl Conversation {
     pub(super) fn summarise(&mut self, older: Range<usize>, summary: &str) {
         let message = json!({"role": "user", "content": summary});
         self.tell(MessageKind::Summary, &message);
-        self.replace(older, vec![message]);
+        self.replace(older, vec![message.into()]);
     }
 
     /// Drops all but the newest turns and cuts their outputs, so that the last turn fits into the model's context.
@@ -140,16 +150,19 @@ impl Conversation {
 
     fn cut_from(&mut self, start: usize, chars: usize) {
         for (at, message) in self.messages.iter_mut().enumerate().skip(start) {
-            let Some(Json::String(text)) = message.get_mut("content") else { continue };
-            if at != self.asked {
-                *text = cut(text, chars);
+            let Some(Json::String(text)) = message.get("content") else { continue };
+            // Replies go back as they came.
+            if at != self.asked && message["role"] != "assistant" && text.chars().count() > chars {
+                let mut shorter = (**message).clone();
+                shorter["content"] = cut(text, chars).into();
+                *message = shorter.into();
             }
         }
         self.recount();
     }
 
     /// Puts other messages in the place of older ones, and the running question behind them if it is one of the older.
-    fn replace(&mut self, older: Range<usize>, mut others: Vec<Json>) {
+    fn replace(&mut self, older: Range<usize>, mut others: Vec<ChatMessage>) {
         let removed = older.len();
         if older.contains(&self.asked) {
             others.push(self.messages[self.asked].clone());
@@ -173,11 +186,12 @@ impl Conversation {
     fn recount(&mut self) {
         self.tokens = 0;
         self.counted = 0;
+        self.cached_tokens = 0;
     }
 
     fn push(&mut self, kind: MessageKind, message: Json) {
         self.tell(kind, &message);
-        self.messages.push(message);
+        self.messages.push(message.into());
     }
 
     fn tell(&mut self, kind: MessageKind, message: &Json) {

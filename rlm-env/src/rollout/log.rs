@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rlm_core::protocol::{Outcome, State};
-use rlm_rootd::{LedgerSnapshot, Prices, Recorder, RolloutMetrics, SubCallRecord};
+use rlm_rootd::{LedgerSnapshot, Prices, Recorder, RolloutMetrics, SubCallRecord, Usage};
+use serde_json::Value as Json;
 
 use crate::metrics::Metrics;
 use crate::session::{OutputObserver, OutputStream};
@@ -93,9 +94,8 @@ impl Log {
     }
 
     /// The cost of a request to a model in USD.
-    pub(super) fn cost(&self, model: &str, prompt_tokens: u64, completion_tokens: u64) -> Option<f64> {
-        let price = self.prices.get(model)?;
-        Some((price.prompt * prompt_tokens as f64 + price.completion * completion_tokens as f64) / 1e6)
+    pub(super) fn cost(&self, model: &str, usage: &Usage) -> Option<f64> {
+        usage.cost_usd(self.prices.get(model))
     }
 
     /// Takes over the counts of the endpoint for root tools.
@@ -172,6 +172,9 @@ impl LogState {
                 metrics.root_llm_turns += u64::from(call.error.is_none() && !call.is_summary);
                 saturate(&mut metrics.root_llm_prompt_tokens, call.prompt_tokens);
                 saturate(&mut metrics.root_llm_completion_tokens, call.completion_tokens);
+                saturate(&mut metrics.root_llm_cached_tokens, call.cached_tokens);
+                saturate(&mut metrics.root_llm_cache_write_tokens, call.cache_write_tokens);
+                saturate(&mut metrics.root_llm_reasoning_tokens, call.reasoning_tokens);
                 metrics.root_llm_total_time_seconds += call.seconds;
                 let tokens = call.prompt_tokens.saturating_add(call.completion_tokens);
                 self.spend(tokens, call.cost_usd, call.usage_estimated);
@@ -200,6 +203,9 @@ impl LogState {
                 metrics.sub_llm_error_count += u64::from(is_sent && call.error.is_some());
                 saturate(&mut metrics.sub_llm_prompt_tokens, call.prompt_tokens);
                 saturate(&mut metrics.sub_llm_completion_tokens, call.completion_tokens);
+                saturate(&mut metrics.sub_llm_cached_tokens, call.cached_tokens);
+                saturate(&mut metrics.sub_llm_cache_write_tokens, call.cache_write_tokens);
+                saturate(&mut metrics.sub_llm_reasoning_tokens, call.reasoning_tokens);
                 metrics.sub_llm_total_time_seconds += call.seconds;
                 let prompts = self.batches.entry(call.batch_id.clone()).or_default();
                 *prompts = (*prompts).max(call.index as u64 + 1);
@@ -288,14 +294,17 @@ impl Recorder for Log {
             step: record.turn,
             request_id: record.request_id.to_owned(),
             model: record.model.to_owned(),
-            messages: record.messages.to_vec(),
+            messages: record.messages.iter().map(|message| Json::clone(message)).collect(),
             reply: record.reply.cloned(),
             extra: record.extra.cloned(),
             error: record.error.map(ToString::to_string),
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,
+            cached_tokens: usage.cached_tokens,
+            cache_write_tokens: usage.cache_write_tokens,
+            reasoning_tokens: usage.reasoning_tokens,
             usage_estimated: usage.is_estimated,
-            cost_usd: self.cost(record.model, usage.prompt_tokens, usage.completion_tokens),
+            cost_usd: self.cost(record.model, &usage),
             attempts: record.attempts,
             seconds: record.seconds,
         }));

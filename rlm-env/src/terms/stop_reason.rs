@@ -19,6 +19,10 @@ pub enum StopReason {
     ContextFull,
     /// The root model called no tool, even after reminders.
     NoToolCall,
+    /// The root model, or a filter of its server, refused, even after reminders.
+    ModelRefused,
+    /// Replies of the root model were cut off at the limit of their tokens before they called a tool, even after reminders.
+    ReplyCut,
     /// [`Control::stop`](crate::Control::stop).
     Stopped,
     /// [`Control::cancel`](crate::Control::cancel).

@@ -171,6 +171,15 @@ pub struct ModelCall {
     pub prompt_tokens: u64,
     /// Tokens of the completion.
     pub completion_tokens: u64,
+    /// The tokens of the prompt that were read from the server's cache. Older trajectories do not have this field.
+    #[serde(default)]
+    pub cached_tokens: u64,
+    /// The tokens of the prompt that were written to it at a price of their own.
+    #[serde(default)]
+    pub cache_write_tokens: u64,
+    /// The tokens of the completion that are reasoning.
+    #[serde(default)]
+    pub reasoning_tokens: u64,
     /// True if the token counts are estimates because the server reported none.
     pub usage_estimated: bool,
     /// Cost in USD; null if the model has no known price.
@@ -181,6 +190,12 @@ pub struct ModelCall {
     pub seconds: f64,
     /// Why there is no reply.
     pub error: Option<String>,
+    /// The reason why the reply ended, as the server gave it: `stop`, `tool_calls`, `length`, `content_filter`, …
+    #[serde(default)]
+    pub finish_reason: Option<String>,
+    /// What of the conversation was not sent as it came, and why: a sentence for each kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adapted: Vec<String>,
     /// An object of the fields that the server added to the reply, such as `logprobs` and `token_ids`.
     #[serde(default)]
     pub extra: Option<Json>,
@@ -252,6 +267,15 @@ pub struct SubCall {
     pub prompt_tokens: u64,
     /// Tokens of the completion.
     pub completion_tokens: u64,
+    /// The tokens of the prompt that were read from the server's cache. Older trajectories do not have this field.
+    #[serde(default)]
+    pub cached_tokens: u64,
+    /// The tokens of the prompt that were written to it at a price of their own.
+    #[serde(default)]
+    pub cache_write_tokens: u64,
+    /// The tokens of the completion that are reasoning.
+    #[serde(default)]
+    pub reasoning_tokens: u64,
     /// True if the token counts are estimates.
     pub usage_estimated: bool,
     /// Cost in USD; null if the model has no known price.

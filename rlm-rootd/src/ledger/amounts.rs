@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::llm::prices::Price;
 
+/// Costs are counted in whole numbers of this fraction of a USD.
+pub(super) const UNITS_PER_USD: f64 = 1e12;
+
 /// Limits on the spending of a rollout. An absent field is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -35,6 +38,8 @@ pub struct Estimate {
     pub model: Arc<str>,
     /// Tokens of its prompt.
     pub prompt_tokens: u64,
+    /// The tokens of its prompt that are likely read from the server's cache.
+    pub cached_tokens: u64,
     /// Most tokens of its completion; 0 without a limit.
     pub completion_tokens: u64,
     /// It is the request for which its ledger reserves something: [`super::Ledger::reserve_later`].
@@ -42,23 +47,76 @@ pub struct Estimate {
 }
 
 /// The cost of a request that has ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Usage {
-    /// Tokens of its prompt.
+    /// Tokens of its prompt, with those in the server's cache.
     pub prompt_tokens: u64,
-    /// Tokens of its completion.
+    /// Tokens of its completion, with those of its reasoning.
     pub completion_tokens: u64,
+    /// The tokens of its prompt that were read from the server's cache.
+    pub cached_tokens: u64,
+    /// The tokens of its prompt that were written to the server's cache at a price of their own.
+    pub cache_write_tokens: u64,
+    /// The tokens of its completion that are reasoning.
+    pub reasoning_tokens: u64,
+    /// Its cost in USD, where the server told it.
+    pub cost_usd: Option<f64>,
     /// True if the tokens are estimates because the server did not report them.
     pub is_estimated: bool,
+}
+
+impl Usage {
+    /// So many tokens, without a cache or reasoning.
+    #[must_use]
+    pub fn new(prompt_tokens: u64, completion_tokens: u64) -> Self {
+        Self { prompt_tokens, completion_tokens, ..Self::default() }
+    }
+
+    /// The cost in USD: what the server told, or else by this price. None without both.
+    #[must_use]
+    pub fn cost_usd(&self, price: Option<Price>) -> Option<f64> {
+        self.cost_usd.or_else(|| Some(self.cost_by(&price?) as f64 / UNITS_PER_USD))
+    }
+
+    /// The cost by this price, in units of 10⁻¹² USD.
+    fn cost_by(&self, price: &Price) -> u64 {
+        let cached = self.cached_tokens.min(self.prompt_tokens);
+        let written = self.cache_write_tokens.min(self.prompt_tokens - cached);
+        [
+            (price.prompt, self.prompt_tokens - cached - written),
+            (price.cached.unwrap_or(price.prompt), cached),
+            (price.cache_write.unwrap_or(price.prompt), written),
+            (price.completion, self.completion_tokens),
+        ]
+        .into_iter()
+        .map(|(price, tokens)| units(price).saturating_mul(tokens))
+        .fold(0, u64::saturating_add)
+    }
+}
+
+/// A price per million tokens, as units of 10⁻¹² USD per token.
+fn units(price: f64) -> u64 {
+    (price * UNITS_PER_USD / 1e6).round() as u64
 }
 
 impl std::ops::Add for Usage {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
+        let (nothing, is_nothing) =
+            (Some(0.0), |usage: &Self| usage.prompt_tokens + usage.completion_tokens == 0);
+        let cost = |usage: &Self| usage.cost_usd.or(nothing.filter(|_| is_nothing(usage)));
         Self {
             prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
             completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
+            cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
+            cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
+            // Of nothing and nothing, no server has told a cost.
+            cost_usd: match self.cost_usd.or(other.cost_usd) {
+                None => None,
+                Some(_) => cost(&self).zip(cost(&other)).map(|(one, other)| one + other),
+            },
             is_estimated: self.is_estimated || other.is_estimated,
         }
     }
@@ -87,6 +145,8 @@ pub struct Amounts {
     pub prompt_tokens: u64,
     /// Tokens of completions.
     pub completion_tokens: u64,
+    /// Tokens of prompts that were read from a cache.
+    pub cached_tokens: u64,
     /// Tokens of both.
     pub tokens: u64,
     /// Cost in USD; none if the price of one of the models is unknown.
@@ -125,6 +185,7 @@ pub(super) struct Sum {
     pub(super) calls: u64,
     pub(super) prompt_tokens: u64,
     pub(super) completion_tokens: u64,
+    pub(super) cached_tokens: u64,
     /// In units of 10⁻¹² USD, of the calls that have a price.
     pub(super) cost: u64,
     /// Calls that have none.
@@ -132,16 +193,31 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    pub(super) fn of(prompt_tokens: u64, completion_tokens: u64, price: Option<Price>) -> Self {
-        let cost = |price: f64, tokens: u64| ((price * 1e6).round() as u64).saturating_mul(tokens);
+    /// The most that a request may cost. What of its prompt is not read from a cache may be written to it.
+    pub(super) fn most(estimate: &Estimate, price: Option<Price>) -> Self {
+        let Estimate { prompt_tokens, cached_tokens, completion_tokens, .. } = *estimate;
+        let cached_tokens = cached_tokens.min(prompt_tokens);
+        let price = price.map(|price| Price {
+            cache_write: price.cache_write.map(|written| written.max(price.prompt)),
+            ..price
+        });
+        let cache_write_tokens = prompt_tokens - cached_tokens;
+        let usage =
+            Usage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, ..Usage::default() };
+        Self::of(&usage, price)
+    }
+
+    /// The cost of a request that has ended.
+    pub(super) fn of(usage: &Usage, price: Option<Price>) -> Self {
+        let told = usage.cost_usd.map(|usd| (usd * UNITS_PER_USD).round() as u64);
+        let cost = told.or_else(|| Some(usage.cost_by(&price?)));
         Self {
             calls: 1,
-            prompt_tokens,
-            completion_tokens,
-            cost: price.map_or(0, |price| {
-                cost(price.prompt, prompt_tokens).saturating_add(cost(price.completion, completion_tokens))
-            }),
-            unpriced: u64::from(price.is_none()),
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            cached_tokens: usage.cached_tokens.min(usage.prompt_tokens),
+            cost: cost.unwrap_or(0),
+            unpriced: u64::from(cost.is_none()),
         }
     }
 
@@ -162,6 +238,7 @@ impl Sum {
             calls: with(self.calls, other.calls),
             prompt_tokens: with(self.prompt_tokens, other.prompt_tokens),
             completion_tokens: with(self.completion_tokens, other.completion_tokens),
+            cached_tokens: with(self.cached_tokens, other.cached_tokens),
             cost: with(self.cost, other.cost),
             unpriced: with(self.unpriced, other.unpriced),
         }
@@ -172,8 +249,9 @@ impl Sum {
             calls: self.calls,
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,
+            cached_tokens: self.cached_tokens,
             tokens: self.tokens(),
-            cost_usd: (self.unpriced == 0).then_some(self.cost as f64 / 1e12),
+            cost_usd: (self.unpriced == 0).then_some(self.cost as f64 / UNITS_PER_USD),
         }
     }
 }

@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use futures_util::future::select_all;
 use tokio::sync::Notify;
 
-use self::amounts::Sum;
 pub use self::amounts::{Amounts, Budget, Estimate, LedgerSnapshot, Left, Usage};
+use self::amounts::{Sum, UNITS_PER_USD};
 pub use self::exhausted::{Exhausted, Resource, Unpriced, Whose};
 pub use self::remote::RemoteLedger;
 use self::remote::RemoteReservation;
@@ -64,7 +64,7 @@ impl Ledger {
     #[must_use]
     pub fn new(budget: Budget, prices: Prices) -> Self {
         // The cast rounds towards zero and saturates; NaN and negative numbers become 0.
-        let cost_limit = budget.cost_usd.map(|usd| (usd * 1e12) as u64);
+        let cost_limit = budget.cost_usd.map(|usd| (usd * UNITS_PER_USD) as u64);
         Self {
             budget,
             cost_limit,
@@ -165,7 +165,7 @@ impl Ledger {
             calls: left(self.budget.calls, spoken_for.calls),
             tokens: left(self.budget.tokens, spoken_for.tokens()),
             completion_tokens: left(self.budget.completion_tokens, spoken_for.completion_tokens),
-            cost_usd: left(self.cost_limit, spoken_for.cost).map(|cost| cost as f64 / 1e12),
+            cost_usd: left(self.cost_limit, spoken_for.cost).map(|cost| cost as f64 / UNITS_PER_USD),
         };
         let left = self.shared.as_ref().map_or(left, |shared| left.at_most(&shared.snapshot().left));
         LedgerSnapshot {
@@ -246,7 +246,7 @@ impl Ledger {
             prompt_tokens: tokens.saturating_sub(completion_tokens),
             completion_tokens,
             cost: ledger.cost_limit.unwrap_or_default(),
-            unpriced: 0,
+            ..Sum::default()
         };
         Self::change(self.tree(), |state| state.reserve = state.reserve.plus(&held));
         Share { ledger: Arc::new(ledger), lender: self.clone(), held }
@@ -345,7 +345,7 @@ impl Ledger {
     }
 
     fn sum(&self, estimate: &Estimate) -> Sum {
-        Sum::of(estimate.prompt_tokens, estimate.completion_tokens, self.prices.get(&estimate.model))
+        Sum::most(estimate, self.prices.get(&estimate.model))
     }
 
     fn check_sum(&self, state: &State, sum: &Sum, credit: &Sum) -> Result<(), Exhausted> {
@@ -466,7 +466,8 @@ impl Ledger {
         let taken = state.used.plus(&state.reserved).plus(&reserve).plus(&self.sum(&prompt));
         let left =
             |limit: Option<u64>, taken: u64| limit.map_or(u64::MAX, |limit| limit.saturating_sub(taken));
-        let price = self.prices.get(&prompt.model).map_or(0, |price| Sum::of(0, 1, Some(price)).cost);
+        let price =
+            self.prices.get(&prompt.model).map_or(0, |price| Sum::of(&Usage::new(0, 1), Some(price)).cost);
         left(self.budget.tokens, taken.tokens())
             .min(left(self.budget.completion_tokens, taken.completion_tokens))
             .min(left(self.cost_limit, taken.cost).checked_div(price).unwrap_or(u64::MAX))
@@ -513,7 +514,7 @@ impl Reservation {
         if let Some(shared) = self.shared.take() {
             shared.settle(usage);
         }
-        let spent = Sum::of(usage.prompt_tokens, usage.completion_tokens, self.price);
+        let spent = Sum::of(usage, self.price);
         if let Some(remote) = self.remote.take() {
             remote.settle(&spent);
         }
@@ -603,7 +604,7 @@ mod tests {
     }
 
     fn estimate(prompt_tokens: u64, completion_tokens: u64) -> Estimate {
-        Estimate { model: "m".into(), prompt_tokens, completion_tokens, is_reserved: false }
+        Estimate { model: "m".into(), prompt_tokens, cached_tokens: 0, completion_tokens, is_reserved: false }
     }
 
     /// For the request of which this is the estimate, something is reserved.
@@ -612,7 +613,7 @@ mod tests {
     }
 
     fn usage(prompt_tokens: u64, completion_tokens: u64) -> Usage {
-        Usage { prompt_tokens, completion_tokens, is_estimated: false }
+        Usage::new(prompt_tokens, completion_tokens)
     }
 
     /// Calls and tokens: used, and reserved.

@@ -18,7 +18,7 @@ use serde_json::{Value as Json, json};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-use super::amounts::{Estimate, Sum};
+use super::amounts::{Estimate, Sum, Usage};
 use super::exhausted::Exhausted;
 use super::stage::Stage;
 use crate::callback::CallbackServer;
@@ -59,7 +59,7 @@ impl RemoteLedger {
         price: Option<Price>,
     ) -> Result<RemoteReservation, Exhausted> {
         let id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        let most = Sum::of(estimate.prompt_tokens, estimate.completion_tokens, price);
+        let most = Sum::most(estimate, price);
         // From here on it is given back, also where the answer never comes.
         let mut reservation =
             RemoteReservation { ledger: self.clone(), id, most, completion_tokens: 0, stage: Stage::Held };
@@ -71,7 +71,7 @@ impl RemoteLedger {
             "completion_tokens": estimate.completion_tokens,
             "least_completion_tokens": least_completion,
             "cost_usd": most.amounts().cost_usd,
-            "completion_token_usd": price.map(|price| Sum::of(0, 1, Some(price)).amounts().cost_usd),
+            "completion_token_usd": price.map(|price| Sum::of(&Usage::new(0, 1), Some(price)).amounts().cost_usd),
         }});
         let refused = |reason: String| Exhausted::Refused { reason };
         let lost = |error: String| refused(format!("the ledger of all rollouts cannot be asked: {error}"));

@@ -6,7 +6,8 @@ use serde_json::{Map, Value as Json};
 
 use super::bounds::check_bounds;
 use super::error::SubCallError;
-use super::sub_llm::{SubLlm, new_id};
+use super::message::ChatMessage;
+use super::sub_llm::{SubLlm, new_id, new_request_id};
 use crate::ledger::Exhausted;
 
 /// Longest id of a batch or request that a caller may give, in characters.
@@ -68,7 +69,8 @@ impl SubLlm {
         };
         check_bounds(&body, self.sender.ledger.bounds_completions()).map_err(ChatError::Request)?;
         let batch_id = take_id(&mut body, "_batch_id")?.unwrap_or_else(new_id);
-        let id = take_id(&mut body, "_request_id")?.unwrap_or_else(|| format!("{batch_id}-0-0"));
+        let id = take_id(&mut body, "_request_id")?.unwrap_or_else(new_request_id);
+        let messages: Vec<ChatMessage> = messages.into_iter().map(Into::into).collect();
         let request = self.request((&batch_id, 0, 0, id), body, &messages);
         let check = |reply: &super::reply::Reply| reply.message().map(|_| reply.body.clone());
         let (result, ..) = self.sender.exchange(&request, deadline, check).await;

@@ -6,7 +6,10 @@
 use serde_json::{Map, Value as Json};
 
 /// Tokens that a chat template may add to each message, and to a request.
-const PER_MESSAGE: u64 = 8;
+pub(super) const PER_MESSAGE: u64 = 8;
+
+/// Fields of a message that hold a reply as it came over another interface than chat completions.
+pub(super) const NATIVE: [&str; 2] = ["anthropic", "responses"];
 
 /// Tokens of a text.
 pub(super) fn text_tokens(text: &str) -> u64 {
@@ -21,10 +24,11 @@ pub(super) fn text_tokens(text: &str) -> u64 {
     sixths.div_ceil(6)
 }
 
-/// Tokens of the prompt that a request makes of its messages and its other fields: tools and schemas are part of it.
-pub(super) fn prompt_tokens(messages: &[Json], fields: &Map<String, Json>) -> u64 {
-    let of_messages: u64 = messages.iter().map(|message| json_tokens(message) + PER_MESSAGE).sum();
-    PER_MESSAGE + of_messages + fields_tokens(fields)
+/// Tokens that a message makes of a prompt.
+pub(super) fn message_tokens(message: &Json) -> u64 {
+    // Where a reply is kept in its own form, that is what is sent.
+    let sent = NATIVE.iter().find_map(|field| message.get(field));
+    json_tokens(sent.unwrap_or(message)) + PER_MESSAGE
 }
 
 fn json_tokens(json: &Json) -> u64 {
@@ -37,7 +41,7 @@ fn json_tokens(json: &Json) -> u64 {
     }
 }
 
-fn fields_tokens(fields: &Map<String, Json>) -> u64 {
+pub(super) fn fields_tokens(fields: &Map<String, Json>) -> u64 {
     fields.iter().map(|(name, value)| text_tokens(name) + json_tokens(value) + 2).sum()
 }
 
@@ -52,6 +56,6 @@ mod tests {
         assert_eq!(text_tokens("3.14159"), 7);
         assert_eq!(text_tokens("人工智能"), 8);
         assert_eq!(text_tokens(""), 0);
-        assert_eq!(prompt_tokens(&[json!({"role": "user", "content": "hi"})], &Map::new()), 28);
+        assert_eq!(message_tokens(&json!({"role": "user", "content": "hi"})), 20);
     }
 }

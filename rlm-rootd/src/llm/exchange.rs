@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
-use serde::Serialize;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout_at};
 
 use super::bounds::lower_bounds;
 use super::error::SubCallError;
-use super::models::{Failure, Models, Retry};
+use super::failure::{Failure, Retry};
+use super::message::ChatMessage;
+use super::models::{Models, RequestIds};
 use super::record::{Recorder, SubCallRecord};
 use super::reply::Reply;
 use super::root_model::RetryObserver;
@@ -36,7 +36,7 @@ pub(super) struct Request<'a> {
     pub(super) turn: u32,
     pub(super) id: String,
     pub(super) estimate: Estimate,
-    pub(super) messages: &'a [Json],
+    pub(super) messages: &'a [ChatMessage],
     /// The other fields.
     pub(super) fields: Map<String, Json>,
     /// Fewest tokens to which the bound of the completion may be lowered where the budget has no room for more. None: it may
@@ -47,25 +47,13 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// The body, with a completion of at most so many tokens, in pieces or whole.
-    fn body(&self, completion_tokens: u64, streams: bool) -> Bytes {
-        #[derive(Serialize)]
-        struct Body<'a> {
-            messages: &'a [Json],
-            #[serde(flatten)]
-            rest: Cow<'a, Map<String, Json>>,
-        }
-        let mut rest = Cow::Borrowed(&self.fields);
+    /// The fields besides the messages, with a completion of at most so many tokens.
+    fn fields(&self, completion_tokens: u64) -> Cow<'_, Map<String, Json>> {
+        let mut fields = Cow::Borrowed(&self.fields);
         if completion_tokens < self.estimate.completion_tokens {
-            lower_bounds(rest.to_mut(), completion_tokens);
+            lower_bounds(fields.to_mut(), completion_tokens);
         }
-        if streams {
-            let rest = rest.to_mut();
-            rest.insert("stream".to_owned(), true.into());
-            rest.insert("stream_options".to_owned(), json!({"include_usage": true}));
-        }
-        // Without a copy of the messages.
-        serde_json::to_vec(&Body { messages: self.messages, rest }).expect("JSON can be written").into()
+        fields
     }
 }
 
@@ -172,8 +160,8 @@ impl Sender {
         let permit = self.models.permit().await;
         reservation.sent();
         progress.sent(estimate);
-        let body = |streams| request.body(completion_tokens, streams);
-        let result = self.models.post(&request.id, body).await;
+        let ids = RequestIds { id: &request.id, batch: request.batch_id };
+        let result = self.models.post(ids, request.messages, &request.fields(completion_tokens)).await;
         drop(permit);
         let reply = match result {
             Ok(reply) => reply,
@@ -197,7 +185,7 @@ impl Sender {
                     SubCallError::Malformed(_) | SubCallError::NoText => Retry::Once,
                     _ => Retry::Never,
                 };
-                Err(Failure { error, may_have_cost: true, retry })
+                Err(Failure { error, may_have_cost: true, retry, said: String::new() })
             }
         })
     }
@@ -216,11 +204,8 @@ fn no_time(error: SubCallError, asked: Option<Duration>, left: Duration) -> SubC
 impl Progress {
     fn sent(&mut self, estimate: &Estimate) {
         self.attempts += 1;
-        self.under_way = Some(Usage {
-            prompt_tokens: estimate.prompt_tokens,
-            completion_tokens: estimate.completion_tokens,
-            is_estimated: true,
-        });
+        let Estimate { prompt_tokens, completion_tokens, .. } = *estimate;
+        self.under_way = Some(Usage { is_estimated: true, ..Usage::new(prompt_tokens, completion_tokens) });
     }
 
     fn lost(&mut self) {

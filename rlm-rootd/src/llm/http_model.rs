@@ -7,24 +7,16 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value as Json};
 
 use super::error::{SubCallError, SubLlmError};
+use super::message::as_reply;
 use super::models::Models;
 use super::reply::Reply;
 use super::root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
-use super::sub_llm::{LEAST_COMPLETION, SubLlm, SubLlmOptions, new_id};
+use super::rules::ErrorKind;
+use super::sub_llm::{LEAST_COMPLETION, SubLlm, SubLlmOptions, new_id, new_request_id};
 use crate::ledger::{Estimate, Ledger};
 
-/// Parts of the error texts that servers send when a conversation is too long for their model. From OpenAI, vLLM,
-/// llama.cpp, Anthropic, TGI and SGLang.
-const TOO_LONG: [&str; 8] = [
-    "context length",
-    "context_length",
-    "context size",
-    "context window",
-    "maximum context",
-    "too long",
-    "too many tokens",
-    "input tokens",
-];
+/// The end of a reply for which the context window had no more room (Anthropic).
+const WINDOW_EXCEEDED: &str = "model_context_window_exceeded";
 
 /// A deadline this near counts as passed.
 const NEARLY: Duration = Duration::from_millis(20);
@@ -68,22 +60,32 @@ impl HttpModel {
             .sender(sampling, ledger)
             .map_err(|error| ModelError::new(ModelErrorKind::Failed, error.to_string()))?;
         let batch_id = new_id();
-        let id = format!("{batch_id}-0-0");
+        let id = new_request_id();
         let request_id = Some(id.clone());
         let mut sent = llm.request((&batch_id, 0, 0, id), fields(request), messages);
         sent.least_completion = Some(LEAST_COMPLETION);
-        sent.estimate.is_reserved = request.is_reserved;
+        sent.estimate = of_request(sent.estimate, request);
         sent.observer = observer;
         let check = |reply: &Reply| {
-            let message = reply.message()?.clone();
-            let reason = reply.body.pointer("/choices/0/finish_reason").and_then(Json::as_str);
-            Ok((message, reason.map(str::to_owned), reply.extra()))
+            let message = as_reply(reply.message()?.clone());
+            let finish_reason = reply.finish_reason().map(str::to_owned);
+            Ok(ChatReply {
+                message,
+                finish_reason,
+                extra: reply.extra(),
+                adapted: reply.adapted.clone(),
+                ..ChatReply::default()
+            })
         };
         let (result, usage, attempts) = llm.sender.exchange(&sent, deadline, check).await;
         match result {
-            Ok((message, finish_reason, extra)) => {
-                Ok(ChatReply { message, finish_reason, extra, request_id, usage, attempts })
+            Ok(reply)
+                if reply.finish_reason.as_deref() == Some(WINDOW_EXCEEDED) && !has_calls(&reply.message) =>
+            {
+                let message = "the model's context window was full before the reply ended".to_owned();
+                Err(ModelError { kind: ModelErrorKind::TooLong, message, usage, attempts })
             }
+            Ok(reply) => Ok(ChatReply { request_id, usage, attempts, ..reply }),
             Err(error) => {
                 let kind = match !tools.is_empty() && refuses_tools(&error) {
                     true => ModelErrorKind::NoTools,
@@ -114,7 +116,7 @@ impl RootModel for HttpModel {
     fn estimate(&self, request: ChatRequest<'_>) -> Option<Estimate> {
         let llm = self.sender(request.sampling, request.ledger).ok()?;
         let estimate = llm.estimate(&llm.fields(fields(request)), request.messages);
-        Some(Estimate { is_reserved: request.is_reserved, ..estimate })
+        Some(of_request(estimate, request))
     }
 
     fn takes_tools(&self) -> bool {
@@ -142,31 +144,33 @@ fn fields(request: ChatRequest<'_>) -> Map<String, Json> {
 fn kind(error: &SubCallError, deadline: Instant) -> ModelErrorKind {
     match error {
         SubCallError::Exhausted(_) => ModelErrorKind::Budget,
-        SubCallError::Status { status: 413, .. } => ModelErrorKind::TooLong,
-        SubCallError::Status { status: 400 | 422, message } if is_too_long(message) => {
+        SubCallError::Status { status: 413, message } if !ErrorKind::NotContextFull.is_of(message) => {
+            ModelErrorKind::TooLong
+        }
+        SubCallError::Status { status: 400 | 422 | 500, message }
+            if ErrorKind::ContextFull.is_of(message) =>
+        {
             ModelErrorKind::TooLong
         }
         SubCallError::NotSent | SubCallError::TimedOut { .. } if Instant::now() + NEARLY >= deadline => {
             ModelErrorKind::TimedOut
         }
+        SubCallError::Status { status: 401..=404, .. } => ModelErrorKind::Refused,
         _ => ModelErrorKind::Failed,
     }
 }
 
-/// True if a server refuses a request for its tools. The texts are those of vLLM, Ollama, OpenRouter and llama.cpp.
-fn refuses_tools(error: &SubCallError) -> bool {
-    let SubCallError::Status { status, message } = error else { return false };
-    let message = message.to_lowercase();
-    match status {
-        400 | 404 | 422 | 501 => ["tool choice", "tool_choice", "tool use", "tool call", "tools"]
-            .iter()
-            .any(|words| message.contains(words)),
-        500 => message.contains("tools param requires"),
-        _ => false,
-    }
+/// The estimate of a request, with what the request says of the ledger and the cache.
+fn of_request(estimate: Estimate, request: ChatRequest<'_>) -> Estimate {
+    let ChatRequest { is_reserved, cached_tokens, .. } = request;
+    Estimate { is_reserved, cached_tokens: cached_tokens.min(estimate.prompt_tokens), ..estimate }
 }
 
-fn is_too_long(message: &str) -> bool {
-    let message = message.to_lowercase();
-    TOO_LONG.iter().any(|words| message.contains(words))
+fn has_calls(message: &Json) -> bool {
+    message.get("tool_calls").and_then(Json::as_array).is_some_and(|calls| !calls.is_empty())
+}
+
+/// True if a server refuses a request for its tools.
+fn refuses_tools(error: &SubCallError) -> bool {
+    matches!(error, SubCallError::Status { status: 400 | 404 | 422 | 500 | 501, message } if ErrorKind::NoTools.is_of(message))
 }

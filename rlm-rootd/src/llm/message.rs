@@ -1,8 +1,78 @@
 //! Messages of models, in OpenAI's form.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
-use serde_json::Value as Json;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value as Json};
+
+use super::estimate::{PER_MESSAGE, fields_tokens, message_tokens};
+
+/// A message of a conversation in OpenAI's form, with the text in which it is sent: a long conversation is written once, not
+/// again for each request. Clones share both.
+#[derive(Clone)]
+pub struct ChatMessage(Arc<Written>);
+
+struct Written {
+    json: Json,
+    text: Box<RawValue>,
+    tokens: u64,
+}
+
+impl ChatMessage {
+    /// Tokens of the message, as estimated.
+    pub(super) fn tokens(&self) -> u64 {
+        self.0.tokens
+    }
+
+    /// Length of the message as it is sent, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.text.get().len()
+    }
+}
+
+impl From<Json> for ChatMessage {
+    fn from(json: Json) -> Self {
+        let text = serde_json::value::to_raw_value(&json).expect("JSON can be written");
+        Self(Arc::new(Written { tokens: message_tokens(&json), json, text }))
+    }
+}
+
+impl Deref for ChatMessage {
+    type Target = Json;
+
+    fn deref(&self) -> &Json {
+        &self.0.json
+    }
+}
+
+impl Serialize for ChatMessage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.text.serialize(serializer)
+    }
+}
+
+impl fmt::Debug for ChatMessage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.json.fmt(formatter)
+    }
+}
+
+impl PartialEq for ChatMessage {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.json == other.0.json
+    }
+}
+
+/// Tokens of the prompt that a request makes of its messages and its other fields: tools and schemas are part of it.
+pub(super) fn prompt_tokens(messages: &[ChatMessage], fields: &Map<String, Json>) -> u64 {
+    let of_messages: u64 = messages.iter().map(ChatMessage::tokens).sum();
+    PER_MESSAGE + of_messages + fields_tokens(fields)
+}
 
 /// The text of a message: its `content` is text, or a list of parts that may have one. None: it is of another type.
 #[must_use]
@@ -14,6 +84,36 @@ pub fn message_text(message: &Json) -> Option<String> {
             Some(parts.iter().filter_map(|part| part.get("text").and_then(Json::as_str)).collect())
         }
         Some(_) => None,
+    }
+}
+
+/// A message as a reply in a conversation: one that has no role, or none of the model's, gets that.
+pub(super) fn as_reply(mut message: Json) -> Json {
+    if let Some(fields) = message
+        .as_object_mut()
+        .filter(|fields| fields.get("role").and_then(Json::as_str) != Some("assistant"))
+    {
+        fields.insert("role".to_owned(), "assistant".into());
+    }
+    message
+}
+
+/// What a model, or a filter of its server, refused with; None for a reply that was not refused. `finish_reason` is the reason why
+/// the reply ended.
+#[must_use]
+pub fn refusal(message: &Json, finish_reason: Option<&str>) -> Option<String> {
+    let words = message.get("refusal").and_then(Json::as_str).filter(|words| !words.trim().is_empty());
+    match (words, finish_reason) {
+        (Some(words), _) => Some(words.to_owned()),
+        (None, Some("content_filter" | "refusal" | "safety" | "recitation")) => {
+            let by = if finish_reason == Some("refusal") {
+                "the model refused to answer"
+            } else {
+                "a content filter of the server cut the reply"
+            };
+            Some(by.to_owned())
+        }
+        _ => None,
     }
 }
 

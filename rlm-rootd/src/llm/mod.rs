@@ -21,29 +21,37 @@ mod chat;
 mod error;
 mod estimate;
 mod exchange;
+mod failure;
+mod forms;
 mod http_model;
 mod key;
 mod limits;
 mod message;
 mod models;
-mod pieces;
 pub(crate) mod prices;
 mod proxy;
 mod record;
 mod reply;
 mod retry;
 mod root_model;
+mod rules;
+mod sse;
 mod sub_llm;
 mod tool_loop;
+mod wire;
 
 pub use batch_tool::{LlmBatch, LlmQuery};
 pub use budget_tool::BudgetTool;
 pub use chat::ChatError;
 pub use error::{SubCallError, SubLlmError};
+pub use forms::{
+    ArgumentsFault, Fenced, WrittenCall, arguments, fenced, thoughts, tool_named, without_thoughts,
+    written_calls,
+};
 pub use http_model::HttpModel;
 pub use key::Key;
 pub use limits::ModelLimits;
-pub use message::{call_arguments, message_text};
+pub use message::{ChatMessage, call_arguments, message_text, refusal};
 pub use models::{Models, ModelsConfig, ModelsError};
 pub use prices::{Price, Prices, PricesError};
 pub use proxy::Proxy;
@@ -52,5 +60,8 @@ pub use retry::Retries;
 pub use root_model::{
     ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RetryObserver, RootModel,
 };
+pub use rules::{NullContent, Rules};
 pub use sub_llm::{Completion, LEAST_COMPLETION, SubLlm, SubLlmOptions, check_sampling};
 pub use tool_loop::ChatTools;
+pub use wire::Api;
+pub use wire::new_call_id;

@@ -1,36 +1,49 @@
 //! The models of a process: one endpoint, one client, one bound on what runs at once.
 
 use std::borrow::Cow;
-use std::error::Error;
-use std::io;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
-use axum::body::Bytes;
-use futures_util::StreamExt as _;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 use rlm_core::pickle::{Limits, Value};
 use rlm_core::root_tool::client::Endpoint;
-use rlm_core::text::{counted, cut, one_line};
-use serde_json::Value as Json;
-use sse_stream::SseStream;
+use rlm_core::text::{cut, one_line};
+use serde_json::{Map, Value as Json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::error::SubCallError;
+use super::failure::{
+    Failure, PLAIN_HTTP, Retry, error_text, explain, page_title, refuses_stream, speaks_http, status_of,
+    unusable,
+};
 use super::key::Key;
 use super::limits::ModelLimits;
-use super::pieces::Pieces;
+use super::message::ChatMessage;
 use super::proxy::Proxy;
 use super::reply::Reply;
-use super::retry::{Retries, retry_after};
+use super::retry::{Retries, asked_pause};
+use super::rules::{ErrorKind, Refused, Rules};
+use super::sse;
+use super::wire::Api;
 use crate::http_client::{bearer, builder, last_cause, read, without_tls};
 
 /// Headers with the id of a request, the same with each attempt: for logs, for servers that count a request that is sent again once,
 /// and for trainers.
 const REQUEST_ID_HEADERS: [&str; 3] = ["x-request-id", "idempotency-key", "x-acp-model-request-id"];
+
+/// Header with the id of the batch that a request belongs to.
+const BATCH_ID_HEADER: &str = "x-rlm-batch-id";
+
+/// The version of Anthropic's interface (<https://docs.anthropic.com/en/api/versioning>).
+const ANTHROPIC_VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
+
+/// Header with the key of Anthropic's interface.
+const ANTHROPIC_KEY: &str = "x-api-key";
 
 /// Largest reply that is read, in bytes. A completion of a million tokens is smaller.
 const MAX_REPLY_BYTES: usize = 16 << 20;
@@ -53,12 +66,20 @@ const ERROR_CHARS: usize = 300;
 /// The server of the models, and the limits of calls to it.
 #[derive(Clone, Debug)]
 pub struct ModelsConfig {
-    /// The address of an OpenAI-compatible interface, up to and with its version: `https://host/v1`, or, on a Unix socket,
+    /// The address of the server's interface, up to and with its version: `https://host/v1`, or, on a Unix socket,
     /// `http+unix://SOCKET/v1` with the slashes of SOCKET as %2F.
     pub base_url: String,
     /// The model that is called unless a rollout names another.
     pub model: String,
-    /// The key, sent as `Authorization: Bearer …`.
+    /// The interface; by default the one that the table of servers names for this address, or else chat completions.
+    pub api: Option<Api>,
+    /// The row of the table of servers; by default the one with this address, or with what the server lists as its owner.
+    pub server: Option<String>,
+    /// Rules that come before those of the table.
+    pub rules: Rules,
+    /// True to ask for the ids and log probabilities of tokens, from servers that return them. False by default.
+    pub token_ids: bool,
+    /// The key, sent as `Authorization: Bearer …`, or to Anthropic's interface as `x-api-key`.
     pub key: Option<Key>,
     /// Further headers of each request. A value is a secret, like a key.
     pub headers: Vec<(String, Key)>,
@@ -84,6 +105,10 @@ impl ModelsConfig {
         Self {
             base_url: base_url.into(),
             model: model.into(),
+            api: None,
+            server: None,
+            rules: Rules::default(),
+            token_ids: false,
             key: None,
             headers: Vec::new(),
             proxy: None,
@@ -103,6 +128,9 @@ pub enum ModelsError {
     /// The base URL cannot be called.
     #[error("the base URL of the models {0}")]
     BaseUrl(String),
+    /// The table of servers has no such row.
+    #[error("{0}")]
+    Server(String),
     /// The name of the model is empty.
     #[error("the name of the model is empty")]
     NoModel,
@@ -123,11 +151,25 @@ pub enum ModelsError {
     Client(String),
 }
 
+/// The ids of a request, in its headers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestIds<'a> {
+    pub(super) id: &'a str,
+    pub(super) batch: &'a str,
+}
+
 /// The models of a process.
 #[derive(Debug)]
 pub struct Models {
     config: ModelsConfig,
+    api: Api,
     url: Url,
+    /// The rules of the server for each model, as far as they are known by now.
+    rules: RwLock<HashMap<String, Arc<Rules>>>,
+    /// What the server lists as the owner of its models.
+    owner: OnceLock<String>,
+    /// The host in the base URL, with its port if it has one.
+    host: String,
     /// The headers of each request: the key, and further ones.
     headers: HeaderMap,
     client: Client,
@@ -137,25 +179,6 @@ pub struct Models {
     streams: AtomicBool,
     /// One permit per request under way.
     running: Semaphore,
-}
-
-/// An attempt without a reply.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) error: SubCallError,
-    /// True if the model may have answered although no reply arrived.
-    pub(super) may_have_cost: bool,
-    pub(super) retry: Retry,
-}
-
-/// Whether the same request can be sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Retry {
-    Never,
-    /// Once more: this reply is unusable, but the next may be fine.
-    Once,
-    /// After a pause, which the server may have specified.
-    After(Option<Duration>),
 }
 
 impl Models {
@@ -170,8 +193,14 @@ impl Models {
         if config.parallelism == 0 {
             return Err(ModelsError::NoParallelism);
         }
-        let (url, socket) = completions_url(&config.base_url).map_err(ModelsError::BaseUrl)?;
-        let headers = headers(&config)?;
+        let (mut url, socket) = base_url(&config.base_url).map_err(ModelsError::BaseUrl)?;
+        let by_host = Rules::of_host(&host(&url), &config.model);
+        let table = config.server.as_deref().map_or(Ok(by_host), |name| Rules::named(name, &config.model));
+        let rules = table.map_err(ModelsError::Server)?.with(&config.rules);
+        let api = config.api.or(rules.api).unwrap_or_default();
+        let host = host(&url);
+        url.path_segments_mut().expect("http has a path").extend(api.path());
+        let headers = headers(&config, api)?;
         let is_own = socket.is_some();
         let mut client = builder(socket.as_deref()).connect_timeout(config.connect_timeout);
         if !is_own {
@@ -186,7 +215,30 @@ impl Models {
         let client = client.build().map_err(|error| ModelsError::Client(last_cause(&error)))?;
         let running = Semaphore::new(config.parallelism.min(Semaphore::MAX_PERMITS));
         let streams = AtomicBool::new(config.stream && !is_own);
-        Ok(Self { config, url, headers, client, is_own, streams, running })
+        let (rules, owner) = (RwLock::default(), OnceLock::new());
+        Ok(Self { config, api, url, host, rules, owner, headers, client, is_own, streams, running })
+    }
+
+    /// The interface of the server.
+    #[must_use]
+    pub fn api(&self) -> Api {
+        self.api
+    }
+
+    /// The rules of the server for a model, with those that were learned by now.
+    #[must_use]
+    pub fn rules(&self, model: &str) -> Arc<Rules> {
+        if let Some(rules) = self.rules.read().unwrap_or_else(PoisonError::into_inner).get(model) {
+            return rules.clone();
+        }
+        let by_host = || Rules::of_host(&self.host, model);
+        let by_owner = || self.owner.get().map(|owner| Rules::of_owner(owner, model)).unwrap_or_default();
+        let table = match &self.config.server {
+            Some(name) => Rules::named(name, model).unwrap_or_default(),
+            None => Some(by_host()).filter(|rules| *rules != Rules::default()).unwrap_or_else(by_owner),
+        };
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        rules.entry(model.to_owned()).or_insert_with(|| Arc::new(table.with(&self.config.rules))).clone()
     }
 
     /// The model that is called unless a rollout names another.
@@ -204,46 +256,78 @@ impl Models {
         self.running.acquire().await.expect("the semaphore is never closed")
     }
 
-    /// Sends a request once; its body asks for a reply in pieces or not. One that is refused for the pieces alone is sent once
-    /// more without.
+    /// Sends a request once. Where the server refuses something of its form, and not what it asks, the rules get that, and it is sent
+    /// once more.
     pub(super) async fn post(
         &self,
-        request_id: &str,
-        body: impl Fn(bool) -> Bytes,
+        ids: RequestIds<'_>,
+        messages: &[ChatMessage],
+        fields: &Map<String, Json>,
     ) -> Result<Reply, Failure> {
-        if self.streams.load(Ordering::Relaxed) {
-            let replied = self.send(request_id, body(true), true).await;
-            let is_refused = matches!(&replied, Err(failure) if refuses_stream(&failure.error));
-            let has_usage =
-                replied.as_ref().is_ok_and(|reply| reply.body.get("usage").is_some_and(Json::is_object));
-            if is_refused || (replied.is_ok() && !has_usage) {
-                tracing::info!(is_refused, has_usage, "replies are asked for whole from now on");
-                self.streams.store(false, Ordering::Relaxed);
+        loop {
+            let model = fields.get("model").and_then(Json::as_str).unwrap_or(self.model());
+            let (rules, streams) = (self.rules(model), self.streams.load(Ordering::Relaxed));
+            let mut sent = fields.clone();
+            if self.config.token_ids {
+                sent.extend(rules.token_ids());
             }
-            if !is_refused {
-                return replied;
+            let body = self.api.body(messages, sent, streams, &rules);
+            let replied = self.send(ids, body.bytes, streams).await;
+            match &replied {
+                Err(failure) if self.learn(model, &rules, failure, Refused { messages, fields, streams }) => {
+                    continue;
+                }
+                Err(failure) if streams && refuses_stream(&failure.error) => {
+                    self.stop_streaming("it refuses to stream")
+                }
+                Ok(reply) if streams && !reply.body.get("usage").is_some_and(Json::is_object) => {
+                    self.stop_streaming("streamed ones have no usage");
+                    return replied;
+                }
+                _ => return replied.map(|reply| Reply { adapted: body.adapted, ..reply }),
             }
         }
-        self.send(request_id, body(false), false).await
     }
 
-    async fn send(&self, request_id: &str, body: Bytes, streams: bool) -> Result<Reply, Failure> {
+    fn stop_streaming(&self, why: &str) {
+        tracing::info!(why, "replies are asked for whole from now on");
+        self.streams.store(false, Ordering::Relaxed);
+    }
+
+    /// Learns from a refused request. True if the rules are others than they were for it.
+    fn learn(&self, model: &str, before: &Arc<Rules>, failure: &Failure, refused: Refused<'_>) -> bool {
+        let SubCallError::Status { status: 400 | 404 | 422 | 500 | 501, message } = &failure.error else {
+            return false;
+        };
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = rules.get_mut(model) else { return false };
+        if !Arc::ptr_eq(before, known) {
+            return true;
+        }
+        let mut new = Rules::clone(known);
+        let Some(learned) = new.learn(&failure.said, refused) else { return false };
+        tracing::warn!("{learned}; it said: {message}");
+        *known = Arc::new(new);
+        true
+    }
+
+    async fn send(&self, ids: RequestIds<'_>, body: Vec<u8>, streams: bool) -> Result<Reply, Failure> {
         let mut request = self
             .client
             .post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
             .headers(self.headers.clone())
+            .header(BATCH_ID_HEADER, ids.batch)
             .body(body);
         for name in REQUEST_ID_HEADERS {
-            request = request.header(name, request_id);
+            request = request.header(name, ids.id);
         }
         if !streams && !self.is_own {
             request = request.timeout(self.config.timeout);
         }
         let response = request.send().await.map_err(|error| self.broken(&error))?;
         let status = response.status();
-        let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let asked = asked.and_then(|value| retry_after(value, SystemTime::now()));
+        let asked = asked_pause(response.headers());
         let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         if status.is_success() && kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
             return self.read_pieces(response).await;
@@ -254,66 +338,67 @@ impl Models {
             let body = body.unwrap_or_default();
             return Err(self.refused(status, asked, &body));
         }
-        let body = self.json(&body?)?;
-        match error_text(&body) {
-            // Some servers report errors with a status of success.
-            Some(error) if lacks_choices(&body) => Err(unusable(self.shorten(&error))),
-            _ => Ok(Reply { body }),
+        self.reply(self.json(&body?)?)
+    }
+
+    /// A reply of status 200, which may be an error all the same.
+    fn reply(&self, body: Json) -> Result<Reply, Failure> {
+        let is_error = match self.api {
+            Api::Chat => lacks_choices(&body),
+            _ => has_error(&body),
+        };
+        match error_text(&body).filter(|_| is_error) {
+            Some(error) => Err(self.failed_midway(&body, &error)),
+            None => Ok(Reply::new(self.api.reply(body).map_err(unusable)?)),
         }
     }
 
     /// Reads a reply that comes as events, each with a piece of it.
-    async fn read_pieces(&self, response: Response) -> Result<Reply, Failure> {
-        let mut events = SseStream::new(reqwest::Body::from(response));
-        let (mut pieces, mut bytes) = (Pieces::default(), 0);
-        while let Some(event) = events.next().await {
-            let data = event.map_err(|error| self.broken_stream(error))?.data.unwrap_or_default();
-            if data == "[DONE]" {
-                // A connection whose response has ended can be used again.
-                let _ended_or_late = timeout(CLOSING, events.next()).await;
-                break;
-            }
-            bytes += data.len();
-            if bytes > MAX_STREAM_BYTES {
+    async fn read_pieces(&self, mut response: Response) -> Result<Reply, Failure> {
+        let (mut events, mut streamed, mut bytes) = (sse::Events::default(), self.api.streamed(), 0);
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(&error))? {
+            let mut ended = Vec::new();
+            events.add(&chunk, |data| ended.push(data));
+            bytes += chunk.len();
+            if bytes > MAX_STREAM_BYTES || events.pending() > MAX_REPLY_BYTES {
                 return Err(unusable(format!("it is over {} MiB", MAX_STREAM_BYTES >> 20)));
             }
-            let piece = self.json(data.as_bytes())?;
-            match error_text(&piece) {
-                Some(error) if lacks_choices(&piece) || !piece["error"].is_null() => {
-                    return Err(self.failed_midway(&piece, &error));
+            let is_over = ended.iter().any(|data| data == "[DONE]");
+            for data in ended.iter().take_while(|data| *data != "[DONE]") {
+                let piece = self.json(data.as_bytes())?;
+                let is_error = has_error(&piece) || self.api == Api::Chat && lacks_choices(&piece);
+                match error_text(&piece).filter(|_| is_error) {
+                    Some(error) => return Err(self.failed_midway(&piece, &error)),
+                    None => streamed.add(piece),
                 }
-                _ => pieces.add(piece),
+            }
+            if is_over {
+                // A connection whose response has ended can be used again.
+                let _ended_or_late = timeout(CLOSING, response.chunk()).await;
+                break;
             }
         }
-        match pieces.is_whole() {
-            true => Ok(Reply { body: pieces.into_body() }),
-            false => Err(Failure {
-                error: SubCallError::Broken("the stream ended before the reply".to_owned()),
-                may_have_cost: true,
-                retry: Retry::After(None),
-            }),
+        if streamed.is_whole() {
+            return self.reply(streamed.into_body());
         }
+        Err(Failure {
+            error: SubCallError::Broken("the stream ended before the reply".to_owned()),
+            may_have_cost: true,
+            retry: Retry::After(None),
+            said: String::new(),
+        })
     }
 
     /// An error that a server reports in a reply that it has begun, perhaps with the status that it would have had.
     fn failed_midway(&self, piece: &Json, error: &str) -> Failure {
-        let code = piece.pointer("/error/code").or_else(|| piece.get("code")).and_then(Json::as_u64);
-        let status = code.and_then(|code| StatusCode::from_u16(code.try_into().ok()?).ok());
-        match status.filter(|status| status.is_client_error() || status.is_server_error()) {
+        match status_of(piece) {
             Some(status) => {
                 Failure { may_have_cost: true, ..self.refused(status, None, piece.to_string().as_bytes()) }
             }
+            None if ErrorKind::Overloaded.is_of(error) => {
+                Failure { retry: Retry::After(None), ..unusable(self.shorten(error)) }
+            }
             None => unusable(self.shorten(error)),
-        }
-    }
-
-    fn broken_stream(&self, error: sse_stream::Error) -> Failure {
-        match error {
-            sse_stream::Error::Body(error) => match error.downcast::<reqwest::Error>() {
-                Ok(error) => self.broken(&error),
-                Err(error) => unusable(self.shorten(&error.to_string())),
-            },
-            other => unusable(format!("its stream has an {other}")),
         }
     }
 
@@ -336,12 +421,22 @@ impl Models {
         let entries = timeout(LIMITS_TIME, self.entries()).await;
         let entries = entries.ok().and_then(Result::ok).unwrap_or_default();
         let entry = entries.iter().find(|entry| name(entry) == Some(self.model()));
+        let owner = entry.and_then(|entry| entry.get("owned_by")?.as_str());
+        if let Some(owner) = owner.filter(|_| self.owner.get().is_none()) {
+            self.owner.get_or_init(|| owner.to_owned());
+            self.rules.write().unwrap_or_else(PoisonError::into_inner).clear();
+        }
         entry.map(ModelLimits::of_entry).unwrap_or_default()
     }
 
     fn list_url(&self) -> Url {
         let mut url = self.url.clone();
-        url.path_segments_mut().expect("http has a path").pop().pop().push("models");
+        let mut path = url.path_segments_mut().expect("http has a path");
+        for _ in self.api.path() {
+            path.pop();
+        }
+        path.push("models");
+        drop(path);
         url
     }
 
@@ -380,19 +475,30 @@ impl Models {
         let text = String::from_utf8_lossy(body);
         let text = page_title(&text).map_or(text, Cow::Owned);
         let said = serde_json::from_slice(body).ok().and_then(|json| error_text(&json));
-        let said = self.shorten(&said.unwrap_or_else(|| text.into_owned()));
+        let said = self.shorten(said.as_deref().unwrap_or(&text));
         let message = if said.is_empty() {
             status.canonical_reason().unwrap_or("without a reason").to_owned()
         } else {
             said
         };
         let message = self.naming_proxy(message);
-        let is_passing = matches!(status.as_u16(), 408 | 429) || status.is_server_error();
+        let is_of = |kind: ErrorKind| kind.is_of(&text);
+        let retry = if matches!(status.as_u16(), 408 | 429)
+            || status.is_server_error()
+            || is_of(ErrorKind::Overloaded)
+        {
+            Retry::After(asked)
+        } else if is_of(ErrorKind::BadCall) {
+            Retry::Once
+        } else {
+            Retry::Never
+        };
         Failure {
             error: SubCallError::Status { status: status.as_u16(), message },
             // A gateway gave up waiting; the model behind it may have answered.
             may_have_cost: matches!(status.as_u16(), 504 | 524),
-            retry: if is_passing { Retry::After(asked) } else { Retry::Never },
+            retry,
+            said: text.into_owned(),
         }
     }
 
@@ -408,7 +514,7 @@ impl Models {
         } else {
             (SubCallError::Broken(reason), true, again)
         };
-        Failure { error, may_have_cost, retry }
+        Failure { error, may_have_cost, retry, said: String::new() }
     }
 
     /// An error in words for people, who can do something about it. Code in a session gets the error alone, without the
@@ -437,54 +543,21 @@ impl Models {
     }
 }
 
-/// The reason why a server without TLS cannot be reached over `https`.
-const PLAIN_HTTP: &str = "the server speaks http, not https";
-
-/// Reports whether a server answered the beginning of TLS with something else.
-fn speaks_http(error: &reqwest::Error) -> bool {
-    let mut causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    causes.any(|cause| {
-        matches!(
-            tls_error(cause),
-            Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
-        )
-    })
-}
-
-/// The error of TLS in an error, which may be wrapped as one of input and output.
-fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
-    error.downcast_ref().or_else(|| tls_error(error.downcast_ref::<io::Error>()?.get_ref()?))
-}
-
-/// An error, the address that was asked, and what may help.
-fn explain(error: &SubCallError, mut address: Url, attempts: u32) -> String {
-    use SubCallError::{Broken, Malformed, MustWait, Status, TimedOut, Unreachable};
-    let advice = match error {
-        Unreachable(reason) if reason == PLAIN_HTTP => ": does the base URL begin with http://?",
-        Unreachable(_) => ": does a server run there?",
-        Status { status: 401 | 403, .. } => ": is the key right?",
-        Status { status: 404, .. } => {
-            ": does the base URL end with its version, such as /v1, and is the model's name right?"
-        }
-        Status { status: 429, .. } => {
-            ": more retries (`max_retries`) or fewer requests at once (`server_parallelism`) may help"
-        }
-        Status { status: 502..=504, .. } => ": does the server behind it run?",
-        Malformed(_) => ": is this an interface like OpenAI's?",
-        TimedOut { .. } => ": `request_timeout` gives a request more time",
-        Status { .. } | MustWait { .. } | Broken(_) => "",
-        _ => return error.to_string(),
-    };
-    // A key may be in it.
-    address.set_query(None);
-    format!("{error} (asked {address} {}{advice})", counted(attempts.into(), "time"))
-}
-
 /// The headers of each request. A header that is given comes in the place of our own.
-fn headers(config: &ModelsConfig) -> Result<HeaderMap, ModelsError> {
+fn headers(config: &ModelsConfig, api: Api) -> Result<HeaderMap, ModelsError> {
     let mut headers = HeaderMap::new();
+    if api == Api::Anthropic {
+        let (name, version) = ANTHROPIC_VERSION;
+        headers.insert(name, HeaderValue::from_static(version));
+    }
     if let Some(key) = &config.key {
-        headers.insert(AUTHORIZATION, bearer(key.reveal()).map_err(|_| ModelsError::Key)?);
+        let (name, value) = match api {
+            Api::Anthropic => (HeaderName::from_static(ANTHROPIC_KEY), HeaderValue::from_str(key.reveal())),
+            _ => (AUTHORIZATION, bearer(key.reveal())),
+        };
+        let mut value = value.map_err(|_| ModelsError::Key)?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
     }
     for (name, value) in &config.headers {
         let cannot = || ModelsError::Header(name.clone());
@@ -495,19 +568,13 @@ fn headers(config: &ModelsConfig) -> Result<HeaderMap, ModelsError> {
     Ok(headers)
 }
 
-/// True if a server says with this error that it does not stream replies.
-fn refuses_stream(error: &SubCallError) -> bool {
-    let SubCallError::Status { status: 400 | 404 | 422 | 501, message } = error else { return false };
-    message.to_lowercase().contains("stream")
+/// True if a reply, or a piece of one, is an error.
+fn has_error(piece: &Json) -> bool {
+    piece["type"] == "error" || !piece["error"].is_null()
 }
 
 fn lacks_choices(body: &Json) -> bool {
     body.get("choices").is_none_or(Json::is_null)
-}
-
-/// Reads a body whose texts have halves of surrogate pairs, as models may write them: the reply is paid for already.
-fn repaired(body: &[u8]) -> Option<Json> {
-    Value::from_json_text(body, &Limits::default()).ok()?.to_json(usize::MAX).ok()
 }
 
 /// The name of a model in a list.
@@ -515,35 +582,17 @@ fn name(entry: &Json) -> Option<&str> {
     entry.get("id")?.as_str()
 }
 
-fn unusable(why: String) -> Failure {
-    Failure { error: SubCallError::Malformed(why), may_have_cost: true, retry: Retry::Once }
+/// Reads a body whose texts have halves of surrogate pairs, as models may write them: the reply is paid for already.
+fn repaired(body: &[u8]) -> Option<Json> {
+    Value::from_json_text(body, &Limits::default()).ok()?.to_json(usize::MAX).ok()
 }
 
-/// What an HTML page is called, if the text is one.
-fn page_title(text: &str) -> Option<String> {
-    if !text.trim_start().starts_with('<') {
-        return None;
-    }
-    let title = text.split_once("<title>").and_then(|(_, rest)| rest.split_once("</title>"));
-    Some(title.map_or("an HTML page".to_owned(), |(title, _)| format!("an HTML page, {:?}", title.trim())))
-}
-
-/// The message of an error document: `{"error": {"message"}}`, `{"error"}`, `{"message"}` or `{"detail"}`.
-fn error_text(json: &Json) -> Option<String> {
-    let found = json.pointer("/error/message").or_else(|| json.get("error")).or_else(|| json.get("message"));
-    match found.or_else(|| json.get("detail"))? {
-        Json::Null => None,
-        Json::String(text) => Some(text.clone()),
-        other => Some(other.to_string()),
-    }
-}
-
-/// The address of requests, and the Unix socket that they go to.
-fn completions_url(base_url: &str) -> Result<(Url, Option<PathBuf>), String> {
+/// The base URL, and the Unix socket that requests go to.
+fn base_url(base_url: &str) -> Result<(Url, Option<PathBuf>), String> {
     if base_url.starts_with("http+unix:") {
         let endpoint =
             Endpoint::new(base_url, None).map_err(|error| format!("cannot be used: {}", error.fault))?;
-        let (url, _) = completions_url(&endpoint.http_url())?;
+        let (url, _) = self::base_url(&endpoint.http_url())?;
         return Ok((url, endpoint.socket().map(Into::into)));
     }
     // The text itself is not repeated where a key may be in it.
@@ -556,8 +605,14 @@ fn completions_url(base_url: &str) -> Result<(Url, Option<PathBuf>), String> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err("has a user name or password in it: give a key instead".to_owned());
     }
-    url.path_segments_mut().expect("http has a path").pop_if_empty().extend(["chat", "completions"]);
+    url.path_segments_mut().expect("http has a path").pop_if_empty();
     Ok((url, None))
+}
+
+/// The host of a URL, with its port if the URL names one.
+fn host(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or(host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 #[cfg(test)]
@@ -565,12 +620,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn completions_lie_under_the_base_url() {
-        let url = |base| completions_url(base).map(|(url, _)| String::from(url));
+    fn requests_go_to_paths_under_the_base_url() {
+        let url = |base| {
+            base_url(base)?;
+            Ok(Models::new(ModelsConfig::new(base, "m")).unwrap().url.to_string())
+        };
         let expected = Ok("https://host/v1/chat/completions".to_owned());
         assert_eq!(url("https://host/v1"), expected);
         assert_eq!(url("https://host/v1/"), expected);
         assert_eq!(url("http://host/a?v=2"), Ok("http://host/a/chat/completions?v=2".to_owned()));
+        assert_eq!(
+            url("https://api.anthropic.com/v1"),
+            Ok("https://api.anthropic.com/v1/messages".to_owned())
+        );
         let error = url("host/v1").unwrap_err();
         assert_eq!(
             error,
@@ -579,10 +641,10 @@ mod tests {
         assert_eq!(url("host:80/v1"), Err("begins with host:, expected http: or https:".to_owned()));
         let error = url("https://me:secret@host/v1").unwrap_err();
         assert_eq!(error, "has a user name or password in it: give a key instead");
-        let (url, socket) = completions_url("http+unix://%2Ftmp%2Fa.sock/v1").unwrap();
-        assert_eq!(url.as_str(), "http://localhost/v1/chat/completions");
+        let (url, socket) = base_url("http+unix://%2Ftmp%2Fa.sock/v1").unwrap();
+        assert_eq!(url.as_str(), "http://localhost/v1");
         assert_eq!(socket, Some("/tmp/a.sock".into()));
-        let error = completions_url("http+unix://tmp/v1").unwrap_err();
+        let error = base_url("http+unix://tmp/v1").unwrap_err();
         assert_eq!(error, "cannot be used: the socket's path is not absolute");
     }
 

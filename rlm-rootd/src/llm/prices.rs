@@ -18,6 +18,8 @@ static BUILT_IN: LazyLock<Prices> =
 /// [models."small-model"]
 /// prompt = 0.15      # USD per million tokens
 /// completion = 0.60
+/// cached = 0.015     # of a prompt, what is read from the server's cache; `prompt` by default
+/// cache_write = 0.19 # of a prompt, what is written to it; `prompt` by default
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices {
@@ -40,6 +42,20 @@ pub struct Price {
     pub prompt: f64,
     /// USD per million tokens of completions.
     pub completion: f64,
+    /// USD per million tokens of prompts that are read from the server's cache; the price of other ones by default.
+    #[serde(default)]
+    pub cached: Option<f64>,
+    /// USD per million tokens of prompts that are written to the server's cache; the price of other ones by default.
+    #[serde(default)]
+    pub cache_write: Option<f64>,
+}
+
+impl Price {
+    /// The price of a model whose server has no cache, or no other price for it.
+    #[must_use]
+    pub fn new(prompt: f64, completion: f64) -> Self {
+        Self { prompt, completion, cached: None, cache_write: None }
+    }
 }
 
 /// Prices that cannot be read.
@@ -63,7 +79,7 @@ pub enum PricesError {
     Price {
         /// The model.
         model: String,
-        /// `prompt` or `completion`.
+        /// Its name in the file.
         of: &'static str,
         /// The price in the file.
         price: f64,
@@ -72,7 +88,7 @@ pub enum PricesError {
 
 impl Prices {
     /// The date of the built-in prices.
-    pub const BUILT_IN_DATE: &str = "2026-11-24";
+    pub const BUILT_IN_DATE: &str = "2026-11-27";
 
     /// The prices of usual models on [`Self::BUILT_IN_DATE`].
     #[must_use]
@@ -106,7 +122,13 @@ impl Prices {
         let File { models } =
             toml::from_str(text).map_err(|error| PricesError::Toml(error.to_string().trim().to_owned()))?;
         for (model, price) in &models {
-            for (of, price) in [("prompt", price.prompt), ("completion", price.completion)] {
+            let given = [
+                ("prompt", Some(price.prompt)),
+                ("completion", Some(price.completion)),
+                ("cached", price.cached),
+                ("cache_write", price.cache_write),
+            ];
+            for (of, price) in given.into_iter().filter_map(|(of, price)| Some((of, price?))) {
                 if !(price.is_finite() && price >= 0.0) {
                     return Err(PricesError::Price { model: model.clone(), of, price });
                 }
@@ -130,7 +152,7 @@ mod tests {
     #[test]
     fn prices_are_read_by_model() {
         let prices = Prices::from_toml("[models.\"a/b\"]\nprompt = 0.15\ncompletion = 1\n").unwrap();
-        assert_eq!(prices.get("a/b"), Some(Price { prompt: 0.15, completion: 1.0 }));
+        assert_eq!(prices.get("a/b"), Some(Price::new(0.15, 1.0)));
         assert_eq!(prices.get("a"), None);
         assert_eq!(Prices::from_toml("").unwrap(), Prices::default());
     }
@@ -144,8 +166,8 @@ mod tests {
         assert_eq!(Prices::built_in().get("gpt-4o/mine"), None);
         let own = "[models.gpt-4o]\nprompt = 1\ncompletion = 2\n[models.mine]\nprompt = 3\ncompletion = 4\n";
         let all = Prices::built_in().with(&Prices::from_toml(own).unwrap());
-        assert_eq!(all.get("gpt-4o"), Some(Price { prompt: 1.0, completion: 2.0 }));
-        assert_eq!(all.get("mine"), Some(Price { prompt: 3.0, completion: 4.0 }));
+        assert_eq!(all.get("gpt-4o"), Some(Price::new(1.0, 2.0)));
+        assert_eq!(all.get("mine"), Some(Price::new(3.0, 4.0)));
         assert_eq!(all.get("gpt-4o-mini"), Prices::built_in().get("gpt-4o-mini"));
     }
 
@@ -157,9 +179,11 @@ mod tests {
             "the prompt price of m is -1, expected USD per million tokens"
         );
         assert!(error("[models.m]\nprompt = 1").contains("missing field `completion`"));
-        assert!(
-            error("[models.m]\nprompt = 1\ncompletion = 1\ncached = 1").contains("unknown field `cached`")
+        assert_eq!(
+            error("[models.m]\nprompt = 1\ncompletion = 1\ncached = -1"),
+            "the cached price of m is -1, expected USD per million tokens"
         );
+        assert!(error("[models.m]\nprompt = 1\ncompletion = 1\nbatch = 1").contains("unknown field `batch`"));
         let missing = Prices::read(Path::new("/nowhere/prices.toml")).unwrap_err().to_string();
         assert_eq!(missing, "prices cannot be read from /nowhere/prices.toml");
     }

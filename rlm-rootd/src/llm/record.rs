@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::Value as Json;
 
 use super::error::SubCallError;
+use super::message::ChatMessage;
 use crate::ledger::Usage;
 
 /// A receiver of the records of a rollout.
@@ -27,7 +28,7 @@ pub struct SubCallRecord<'a> {
     /// The model.
     pub model: &'a str,
     /// The messages that were sent.
-    pub messages: &'a [Json],
+    pub messages: &'a [ChatMessage],
     /// The message of the reply.
     pub reply: Option<&'a Json>,
     /// An object of the fields that the server added to the reply, such as `logprobs` and `token_ids`.

@@ -4,11 +4,26 @@ use serde_json::{Map, Value as Json};
 
 use super::error::SubCallError;
 use super::estimate::text_tokens;
-use super::message::message_text;
+use super::forms::without_thoughts;
+use super::message::{message_text, refusal};
 use crate::ledger::{Estimate, Usage};
 
 /// Largest number of tokens that we believe from a server, for a prompt or a completion.
 const MAX_TOKENS: u64 = 1 << 31;
+
+/// Largest cost that we believe from a server, for a request.
+const MAX_COST_USD: f64 = 1e4;
+
+/// Where servers put the tokens of a prompt that were read from their cache: OpenAI and most others, DeepSeek, Moonshot.
+const CACHED: [&str; 3] =
+    ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
+
+/// Where servers put the tokens that were written to it: OpenRouter and our own Anthropic wire, LiteLLM.
+const CACHE_WRITE: [&str; 2] =
+    ["/prompt_tokens_details/cache_write_tokens", "/prompt_tokens_details/cache_creation_tokens"];
+
+/// Where servers put the tokens of a completion that are reasoning: OpenAI and most others.
+const REASONING: [&str; 2] = ["/completion_tokens_details/reasoning_tokens", "/reasoning_tokens"];
 
 /// Fields of a body and of a choice that OpenAI's form always has.
 const USUAL: [&str; 9] =
@@ -18,20 +33,26 @@ const USUAL: [&str; 9] =
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) body: Json,
+    /// What of the request was not sent as it came, and why.
+    pub(super) adapted: Vec<String>,
 }
 
 /// The content of a reply.
 #[derive(Debug)]
 pub(super) enum ReplyContent {
     Text(String),
-    /// Calls of tools, at least one, and the content beside them.
+    /// Calls of tools, at least one, and the message that they are in.
     Calls {
         calls: Vec<Json>,
-        content: Json,
+        message: Json,
     },
 }
 
 impl Reply {
+    pub(super) fn new(body: Json) -> Self {
+        Self { body, adapted: Vec::new() }
+    }
+
     /// The message of the first choice.
     pub(super) fn message(&self) -> Result<&Json, SubCallError> {
         let malformed = |what: &str| Err(SubCallError::Malformed(what.to_owned()));
@@ -67,32 +88,43 @@ impl Reply {
             && let Some(Json::Array(calls)) = message.get("tool_calls")
             && !calls.is_empty()
         {
-            return Ok(ReplyContent::Calls { calls: calls.clone(), content: message["content"].clone() });
+            return Ok(ReplyContent::Calls { calls: calls.clone(), message: message.clone() });
         }
         let text = message_text(message)
             .ok_or_else(|| SubCallError::Malformed("its content is not text".to_owned()))?;
+        let text = without_thoughts(&text).into_owned();
         if !text.trim().is_empty() {
             return Ok(ReplyContent::Text(text));
         }
-        if let Some(refusal) = message.get("refusal").and_then(Json::as_str) {
-            return Err(SubCallError::Refused(refusal.to_owned()));
+        if let Some(refusal) = refusal(message, self.finish_reason()) {
+            return Err(SubCallError::Refused(refusal));
         }
-        let reason = self.body.pointer("/choices/0/finish_reason").and_then(Json::as_str);
-        Err(if reason == Some("length") { SubCallError::NoTextWithinTokens } else { SubCallError::NoText })
+        let is_cut = self.finish_reason() == Some("length");
+        Err(if is_cut { SubCallError::NoTextWithinTokens } else { SubCallError::NoText })
+    }
+
+    /// The reason why the first choice ended.
+    pub(super) fn finish_reason(&self) -> Option<&str> {
+        self.body.pointer("/choices/0/finish_reason").and_then(Json::as_str)
     }
 
     /// The usage and cost as reported by the server; estimated if it reports none.
     pub(super) fn usage(&self, estimate: &Estimate) -> Usage {
-        let reported = |name: &str| Some(self.body.get("usage")?.get(name)?.as_u64()?.min(MAX_TOKENS));
-        match (reported("prompt_tokens"), reported("completion_tokens")) {
-            (Some(prompt_tokens), Some(completion_tokens)) => {
-                Usage { prompt_tokens, completion_tokens, is_estimated: false }
-            }
-            (prompt, completion) => Usage {
-                prompt_tokens: prompt.unwrap_or(estimate.prompt_tokens),
-                completion_tokens: completion.unwrap_or_else(|| self.completion_tokens()),
-                is_estimated: true,
-            },
+        let reported = |place: &&str| Some(self.body.get("usage")?.pointer(place)?.as_u64()?.min(MAX_TOKENS));
+        let first = |places: &[&str]| places.iter().find_map(reported);
+        let (prompt, completion) = (first(&["/prompt_tokens"]), first(&["/completion_tokens"]));
+        let cost = self.body.pointer("/usage/cost").and_then(Json::as_f64);
+        let prompt_tokens = prompt.unwrap_or(estimate.prompt_tokens);
+        let completion_tokens = completion.unwrap_or_else(|| self.completion_tokens());
+        let cached_tokens = first(&CACHED).unwrap_or(0).min(prompt_tokens);
+        Usage {
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+            cache_write_tokens: first(&CACHE_WRITE).unwrap_or(0).min(prompt_tokens - cached_tokens),
+            reasoning_tokens: first(&REASONING).unwrap_or(0).min(completion_tokens),
+            cost_usd: cost.filter(|cost| cost.is_finite() && (0.0..MAX_COST_USD).contains(cost)),
+            is_estimated: prompt.is_none() || completion.is_none(),
         }
     }
 

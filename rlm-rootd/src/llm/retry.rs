@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use reqwest::header::HeaderMap;
+
 /// The number of retries of a request, and the pauses between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
@@ -32,8 +34,45 @@ impl Retries {
     }
 }
 
+/// The pause that the headers of a response ask for: `Retry-After`, or as OpenAI's client has it, `retry-after-ms`. Where there is
+/// neither, the time until the limits that a server tells begin anew, such as `1m30s` (OpenAI, Groq).
+pub(super) fn asked_pause(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| headers.get(name)?.to_str().ok();
+    let milliseconds = text("retry-after-ms").and_then(|value| value.trim().parse::<f64>().ok());
+    milliseconds
+        .and_then(|value| Duration::try_from_secs_f64(value / 1e3).ok())
+        .or_else(|| retry_after(text("retry-after")?, SystemTime::now()))
+        .or_else(|| {
+            let is_used_up = |kind: &&str| text(&format!("x-ratelimit-remaining-{kind}")) == Some("0");
+            let reset = |kind: &str| span(text(&format!("x-ratelimit-reset-{kind}"))?);
+            ["requests", "tokens"].into_iter().filter(is_used_up).filter_map(|kind| reset(kind)).max()
+        })
+}
+
+/// A span of time such as `6m0s`, `1.5s` or `20ms`.
+fn span(text: &str) -> Option<Duration> {
+    let mut seconds = 0.0;
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let digits = rest.find(|letter: char| letter.is_ascii_alphabetic())?;
+        let (number, unit) = rest.split_at(digits);
+        let end = unit.find(|letter: char| !letter.is_ascii_alphabetic()).unwrap_or(unit.len());
+        let factor = match &unit[..end] {
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            _ => return None,
+        };
+        seconds += number.parse::<f64>().ok()? * factor;
+        rest = &unit[end..];
+    }
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
 /// The pause that a `Retry-After` header asks for: seconds, or a date.
-pub(super) fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     if let Ok(seconds) = value.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();
@@ -72,5 +111,28 @@ mod tests {
         for nonsense in ["-1", "soon", "", "NaN", "1e400"] {
             assert_eq!(after(nonsense), None, "{nonsense}");
         }
+    }
+
+    #[test]
+    fn a_server_asks_in_other_headers() {
+        let asked = |pairs: &[(&'static str, &str)]| {
+            let pairs = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+            asked_pause(&pairs.collect())
+        };
+        assert_eq!(
+            asked(&[("retry-after-ms", "1500"), ("retry-after", "9")]),
+            Some(Duration::from_millis(1500))
+        );
+        let reset = ("x-ratelimit-reset-tokens", "1m0.5s");
+        assert_eq!(
+            asked(&[("x-ratelimit-remaining-tokens", "0"), reset]),
+            Some(Duration::from_millis(60_500))
+        );
+        assert_eq!(asked(&[("x-ratelimit-remaining-tokens", "7"), reset]), None);
+        assert_eq!(
+            [span("20ms"), span("6m0s")],
+            [Some(Duration::from_millis(20)), Some(Duration::from_secs(360))]
+        );
+        assert_eq!([span("soon"), span("5"), span("-1s")], [None; 3]);
     }
 }

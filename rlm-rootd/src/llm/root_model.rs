@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value as Json};
 
+use super::message::ChatMessage;
 use crate::ledger::{Estimate, Ledger, Usage};
 
 /// A running request. Dropping the future cancels it.
@@ -52,13 +53,15 @@ pub trait RetryObserver: fmt::Debug + Send + Sync {
 #[non_exhaustive]
 pub struct ChatRequest<'a> {
     /// The conversation so far, in OpenAI's form.
-    pub messages: &'a [Json],
+    pub messages: &'a [ChatMessage],
     /// The tools that the model may call, in OpenAI's form; may be empty.
     pub tools: &'a [Json],
     /// Fields of each request of the rollout, such as `temperature`.
     pub sampling: &'a Map<String, Json>,
     /// The most tokens of the completion. None: the model's own limit.
     pub max_tokens: Option<u64>,
+    /// Tokens of the beginning of the conversation that the server had in its cache when it was asked last.
+    pub cached_tokens: u64,
     /// Deadline for the reply.
     pub deadline: Instant,
     /// The ledger that pays for the request.
@@ -72,13 +75,14 @@ pub struct ChatRequest<'a> {
 impl<'a> ChatRequest<'a> {
     /// A request without tools, sampling parameters or a limit of tokens.
     #[must_use]
-    pub fn new(messages: &'a [Json], deadline: Instant, ledger: &'a Arc<Ledger>) -> Self {
+    pub fn new(messages: &'a [ChatMessage], deadline: Instant, ledger: &'a Arc<Ledger>) -> Self {
         static NO_SAMPLING: std::sync::LazyLock<Map<String, Json>> = std::sync::LazyLock::new(Map::new);
         Self {
             messages,
             tools: &[],
             sampling: &NO_SAMPLING,
             max_tokens: None,
+            cached_tokens: 0,
             deadline,
             ledger,
             is_reserved: false,
@@ -91,12 +95,14 @@ impl<'a> ChatRequest<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ChatReply {
-    /// The message, in OpenAI's form: `content`, `tool_calls`.
+    /// The message as it came, in OpenAI's form: `content`, `tool_calls`, and all fields that the server added.
     pub message: Json,
     /// The reason why it ended: `stop`, `tool_calls`, `length`, …
     pub finish_reason: Option<String>,
     /// An object of the fields that the server added, such as `logprobs` and `token_ids`.
     pub extra: Option<Json>,
+    /// What of the conversation was not sent as it came, and why: a sentence for each kind. Empty for most servers.
+    pub adapted: Vec<String>,
     /// Id of the request, if the server was told one.
     pub request_id: Option<String>,
     /// Tokens that the ledger was charged, failed attempts included.
@@ -114,7 +120,7 @@ impl ChatReply {
 }
 
 /// A request that got no reply.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{message}")]
 #[non_exhaustive]
 pub struct ModelError {
@@ -148,6 +154,8 @@ pub enum ModelErrorKind {
     NoTools,
     /// The deadline passed.
     TimedOut,
+    /// The server refuses the key, or what it stands for: its rights, its credit, the model's name.
+    Refused,
     /// The endpoint failed, retries included.
     Failed,
 }

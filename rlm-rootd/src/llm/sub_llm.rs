@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
+use uuid::Builder;
 
 use super::bounds::{bound, check_bounds, choices};
 use super::boxed::last_boxed;
 use super::error::{SubCallError, SubLlmError};
-use super::estimate::prompt_tokens;
 use super::exchange::{Request, Sender};
+use super::message::{ChatMessage, as_reply, prompt_tokens};
 use super::models::Models;
 use super::record::Recorder;
 use super::reply::{Reply, ReplyContent};
@@ -85,7 +86,7 @@ fn check_fields(sampling: &Map<String, Json>, has_budget: bool) -> Result<(), St
 }
 
 /// The answer to one prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
     /// The text, or its boxed part.
     pub text: String,
@@ -183,11 +184,11 @@ impl SubLlm {
     ) -> Result<Completion, SubCallError> {
         let own = self.options.item_deadline.and_then(|limit| Instant::now().checked_add(limit));
         let deadline = own.map_or(deadline, |own| own.min(deadline));
-        let mut messages = Vec::new();
+        let mut messages: Vec<ChatMessage> = Vec::new();
         if let Some(system_prompt) = &self.options.system_prompt {
-            messages.push(json!({"role": "system", "content": system_prompt}));
+            messages.push(json!({"role": "system", "content": system_prompt}).into());
         }
-        messages.push(json!({"role": "user", "content": prompt}));
+        messages.push(json!({"role": "user", "content": prompt}).into());
         let (mut usage, mut requests) = (Usage::default(), 0);
         for turn in 0.. {
             let may_call = !self.tools.is_empty() && turn < self.options.max_tool_turns;
@@ -196,8 +197,7 @@ impl SubLlm {
                 body.insert("tools".to_owned(), self.tools.definitions().clone());
                 body.insert("tool_choice".to_owned(), if may_call { "auto" } else { "none" }.into());
             }
-            let id = format!("{batch_id}-{index}-{turn}");
-            let request = self.request((batch_id, index, turn, id), body, &messages);
+            let request = self.request((batch_id, index, turn, new_request_id()), body, &messages);
             let said = |reply: &Reply| reply.said(may_call);
             let (result, charged, attempts) = self.sender.exchange(&request, deadline, said).await;
             usage = usage + charged;
@@ -206,11 +206,10 @@ impl SubLlm {
                 ReplyContent::Text(text) => {
                     return Ok(Completion { text: self.answer(text), usage, requests });
                 }
-                ReplyContent::Calls { calls, content } => {
+                ReplyContent::Calls { calls, message } => {
                     let answers = self.tools.run(&calls, deadline).await;
-                    // Not the whole message: some servers refuse the reasoning that they put into it.
-                    messages.push(json!({"role": "assistant", "content": content, "tool_calls": calls}));
-                    messages.extend(answers);
+                    messages.push(as_reply(message).into());
+                    messages.extend(answers.into_iter().map(ChatMessage::from));
                 }
             }
         }
@@ -222,7 +221,7 @@ impl SubLlm {
         &self,
         (batch_id, index, turn, id): (&'a str, usize, u32, String),
         fields: Map<String, Json>,
-        messages: &'a [Json],
+        messages: &'a [ChatMessage],
     ) -> Request<'a> {
         let is_bounded = bound(&fields).or_else(|| bound(&self.options.sampling)).is_some();
         let mut fields = self.fields(fields);
@@ -246,10 +245,11 @@ impl SubLlm {
     }
 
     /// The most that a request may cost.
-    pub(super) fn estimate(&self, fields: &Map<String, Json>, messages: &[Json]) -> Estimate {
+    pub(super) fn estimate(&self, fields: &Map<String, Json>, messages: &[ChatMessage]) -> Estimate {
         Estimate {
             model: Arc::clone(&self.model),
             prompt_tokens: prompt_tokens(messages, fields),
+            cached_tokens: 0,
             completion_tokens: bound(fields).unwrap_or(0).saturating_mul(choices(fields)),
             is_reserved: false,
         }
@@ -266,4 +266,9 @@ impl SubLlm {
 /// A unique name for a batch.
 pub(super) fn new_id() -> String {
     format!("{:016x}", fastrand::u64(..))
+}
+
+/// A unique id for a request: a UUID, since some servers take no other (starlette-context, which llama-cpp-python has).
+pub(super) fn new_request_id() -> String {
+    Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes()).into_uuid().to_string()
 }

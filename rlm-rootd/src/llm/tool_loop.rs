@@ -6,11 +6,13 @@ use std::time::Instant;
 use jsonschema::Validator;
 use rlm_core::pickle::{Dict, Limits, Value};
 use rlm_core::root_tool::{Call, MAX_BODY_BYTES, Reply, ToolResult};
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 use tokio::time::timeout_at;
 
 use super::error::SubLlmError;
+use super::forms::{arguments, tool_named};
 use super::message::call_arguments;
+use super::wire::new_call_id;
 use crate::tool::RootTool;
 
 /// The tools that a model may call in its conversation.
@@ -58,24 +60,42 @@ impl ChatTools {
     /// error.
     pub(super) async fn run(&self, calls: &[Json], deadline: Instant) -> Vec<Json> {
         let mut messages = Vec::new();
-        for call in calls {
-            let content = self.call(call, deadline).await.unwrap_or_else(|error| format!("Error: {error}"));
-            messages.push(json!({"role": "tool", "tool_call_id": call["id"], "content": content}));
+        for (at, call) in calls.iter().enumerate() {
+            let content =
+                self.call_listed(call, deadline).await.unwrap_or_else(|error| format!("Error: {error}"));
+            let id = call["id"].as_str().map_or_else(|| new_call_id(0, at), str::to_owned);
+            messages.push(json!({"role": "tool", "tool_call_id": id, "content": content}));
         }
         messages
     }
 
     /// Runs one call in OpenAI's form, and returns the text for the model.
+    async fn call_listed(&self, call: &Json, deadline: Instant) -> Result<String, String> {
+        let written = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default();
+        let names: Vec<_> = self.tools.iter().map(|(tool, _)| tool.name()).collect();
+        let Some(name) = tool_named(written, &names) else {
+            return Err(format!("unknown tool {written:?}; the tools are {}", names.join(", ")));
+        };
+        let arguments =
+            arguments(&call_arguments(call)).map_err(|fault| format!("the arguments are {fault}"))?;
+        self.call(name, &arguments, deadline).await
+    }
+
+    /// Runs one call, and returns the text for the model.
     ///
     /// # Errors
     /// A sentence for the model.
-    pub async fn call(&self, call: &Json, deadline: Instant) -> Result<String, String> {
-        let name = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default();
+    pub async fn call(
+        &self,
+        name: &str,
+        arguments: &Map<String, Json>,
+        deadline: Instant,
+    ) -> Result<String, String> {
         let Some((tool, validator)) = self.tools.iter().find(|(tool, _)| tool.name() == name) else {
-            let names: Vec<_> = self.tools.iter().map(|(tool, _)| tool.name()).collect();
-            return Err(format!("unknown tool {name:?}; the tools are {}", names.join(", ")));
+            return Err(format!("unknown tool {name:?}"));
         };
-        let arguments = Value::from_json_text(call_arguments(call).as_bytes(), &Limits::default())
+        let written = serde_json::to_vec(arguments).expect("JSON can be written");
+        let arguments = Value::from_json_text(&written, &Limits::default())
             .map_err(|error| format!("the arguments are not JSON: {error}"))?;
         let json = arguments.to_json(MAX_BODY_BYTES).map_err(|error| format!("the arguments: {error}"))?;
         validator.validate(&json).map_err(|error| error.to_string())?;

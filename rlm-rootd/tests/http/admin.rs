@@ -57,7 +57,7 @@ async fn a_rollout_is_registered_called_measured_and_removed() {
     assert!(metrics["age"].as_f64().unwrap() > 0.0);
     metrics["age"] = json!(0);
     let none = json!({
-        "calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "tokens": 0, "cost_usd": 0.0,
+        "calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0, "tokens": 0, "cost_usd": 0.0,
     });
     assert_eq!(
         metrics,

@@ -48,7 +48,7 @@ impl RootModel for Coder {
             let function = json!({"name": ReplLanguage::Bash.tool_name(), "arguments": arguments});
             let call = json!({"id": "c", "type": "function", "function": function});
             let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
-            let usage = Usage { prompt_tokens: 100, completion_tokens: 10, is_estimated: false };
+            let usage = Usage::new(100, 10);
             Ok(ChatReply::new(message, usage))
         })
     }

@@ -102,7 +102,7 @@ impl RolloutDriver<'_> {
     /// The most that a last turn may cost, with this notice and a completion of this many tokens.
     fn last_turn_estimate(&self, notice: &str, completion_tokens: u64) -> Option<Estimate> {
         let turn = self.estimate(completion_tokens)?;
-        let message = [json!({"role": "user", "content": notice})];
+        let message = [json!({"role": "user", "content": notice}).into()];
         let mut request = self.request(None);
         (request.messages, request.tools) = (&message, &[]);
         let notice = self.model.estimate(request)?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rlm_rootd::{ChatReply, ModelError, message_text};
+use rlm_rootd::{ChatReply, ModelError, message_text, without_thoughts};
 use serde_json::json;
 
 use super::{FULL_PERCENT, RolloutDriver, Step, Stop};
@@ -119,11 +119,14 @@ impl RolloutDriver<'_> {
             is_all,
             has_summary: self.conversation.summarised_turns() > 0,
         };
-        messages.push(json!({"role": "user", "content": asking.render(self.prompts)?}));
+        messages.push(json!({"role": "user", "content": asking.render(self.prompts)?}).into());
         let mut request = self.request(self.config.limits.max_completion_tokens);
         request.messages = &messages;
         let replied = self.complete(request, true).await?;
-        let text = |reply: ChatReply| message_text(&reply.message).filter(|text| !text.trim().is_empty());
+        let text = |reply: ChatReply| {
+            let text = message_text(&reply.message)?;
+            Some(without_thoughts(&text).into_owned()).filter(|text| !text.trim().is_empty())
+        };
         Ok(replied.map(text))
     }
 

@@ -4,15 +4,14 @@ use std::time::{Duration, Instant};
 
 use rlm_core::error::with_causes;
 use rlm_core::protocol::Response;
-use rlm_rootd::message_text;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use super::answer::AnswerChange;
-use super::{CallResult, RolloutDriver, Step, Stop};
+use super::{CallResult, ReadReply, RolloutDriver, Step, Stop};
 use crate::callbacks::{Interceptor, InterceptorError};
-use crate::prompts::{CallFault, MalformedCall, NoToolCall, SessionReset};
+use crate::prompts::{CallFault, MalformedCall, NoCallReason, NoToolCall, SessionReset};
 use crate::render;
-use crate::rollout::calls::{Call, CallTarget, ParsedReply};
+use crate::rollout::calls::{Call, CallTarget, ReplyRequest};
 use crate::session::{self, Session, SessionError};
 use crate::terms::StopReason;
 use crate::trajectory::{CallEnded, CallStarted, Event};
@@ -34,19 +33,20 @@ impl RolloutDriver<'_> {
     pub(super) fn fill_in_skipped(&mut self) -> Step {
         for call in std::mem::take(&mut self.progress.skipped) {
             let text = self.failed_call(self.callable.repl, &CallFault::Other(NOT_RUN.to_owned()))?;
-            self.conversation.output(&call.id, call.is_tool_call, &text);
+            self.conversation.output(&call.form, &text);
         }
         Ok(())
     }
 
     /// Runs the calls in a reply.
-    pub(super) async fn run_calls(&mut self, reply: ParsedReply) -> Step {
-        if reply.calls.is_empty() {
-            return self.remind(&reply.message);
-        }
+    pub(super) async fn run_calls(&mut self, reply: ReadReply) -> Step {
+        let calls = match reply.request {
+            ReplyRequest::Calls(calls) => calls,
+            ReplyRequest::Nothing(reason) => return self.remind(reason, reply.words, reply.is_paused),
+        };
         self.progress.idle_turns = 0;
         let mut fault = None;
-        self.progress.skipped = reply.calls.into();
+        self.progress.skipped = calls.into();
         while let Some(call) = self.progress.skipped.front().cloned() {
             self.check_control()?;
             let mut ran = self.call(&call).await?;
@@ -58,7 +58,7 @@ impl RolloutDriver<'_> {
                     ran.stop = taken_back.stop;
                 }
             }
-            self.conversation.output(&call.id, call.is_tool_call, &ran.text);
+            self.conversation.output(&call.form, &ran.text);
             self.progress.skipped.pop_front();
             if let Some(stop) = ran.stop {
                 return Err(stop);
@@ -77,22 +77,30 @@ impl RolloutDriver<'_> {
         Ok(())
     }
 
-    /// The model called no tool: sends a reminder.
-    fn remind(&mut self, message: &Json) -> Step {
-        let words = message_text(message).unwrap_or_default();
+    /// The model called no tool: sends a reminder that says why. A reply that was paused only goes on.
+    fn remind(&mut self, reason: NoCallReason, words: String, is_paused: bool) -> Step {
+        let is_whole = !is_paused && !matches!(reason, NoCallReason::Refused(_) | NoCallReason::Cut);
         if !words.trim().is_empty() {
             self.progress.last_words = Some(words);
-        }
-        if self.config.plain_answers && self.progress.last_words.is_some() {
-            return Err(StopReason::Answered.into());
+            if self.config.plain_answers && is_whole {
+                return Err(StopReason::Answered.into());
+            }
         }
         self.progress.idle_turns += 1;
         if self.progress.idle_turns >= MAX_IDLE_TURNS {
-            return Err(StopReason::NoToolCall.into());
+            return Err(match reason {
+                NoCallReason::Refused(words) => Stop { reason: StopReason::ModelRefused, error: Some(words) },
+                NoCallReason::Cut => StopReason::ReplyCut.into(),
+                _ => StopReason::NoToolCall.into(),
+            });
+        }
+        if is_paused {
+            return Ok(());
         }
         let reminder = NoToolCall {
             language: self.config.language,
             call_form: self.call_form,
+            reason: &reason,
             is_last_warning: self.progress.idle_turns + 1 >= MAX_IDLE_TURNS,
         };
         self.notice(&reminder.render(self.prompts)?);
@@ -108,11 +116,9 @@ impl RolloutDriver<'_> {
                 self.ended(call, started, None, Some(text.clone()));
                 Ok(text.into())
             }
-            CallTarget::Tool { name, call: as_written } => {
-                let arguments = as_written.pointer("/function/arguments").and_then(Json::as_str);
-                let arguments = arguments.and_then(|text| serde_json::from_str(text).ok());
-                self.started(call, name, None, arguments);
-                self.use_tool(call, name, as_written, started).await
+            CallTarget::Tool { name, arguments } => {
+                self.started(call, name, None, Some(arguments.clone().into()));
+                self.use_tool(call, name, arguments, started).await
             }
             CallTarget::Code(code) => {
                 self.started(call, self.callable.repl, Some(code.clone()), None);
@@ -125,11 +131,11 @@ impl RolloutDriver<'_> {
         &mut self,
         call: &Call,
         name: &str,
-        as_written: &Json,
+        arguments: &Map<String, Json>,
         started: Instant,
     ) -> Step<CallResult> {
         let limit = self.clock.limit(self.config.limits.call_timeout);
-        let running = self.tools.call(as_written, started + limit);
+        let running = self.tools.call(name, arguments, started + limit);
         let ran = tokio::select! {
             biased;
             () = self.control.cancelled() => return Ok(self.cancelled(call, started)),

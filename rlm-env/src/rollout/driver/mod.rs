@@ -17,10 +17,11 @@ use std::time::{Duration, Instant};
 use rlm_core::protocol::Answer;
 use rlm_rootd::{
     ChatReply, ChatRequest, ChatTools, ModelError, ModelErrorKind, RetryObserver, RootModel, Usage,
+    message_text, refusal, without_thoughts,
 };
 use serde_json::Value as Json;
 
-use super::calls::{Call, CallableTools, ParsedReply};
+use super::calls::{Call, CallableTools, ReplyRequest};
 use super::clock::Clock;
 use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
@@ -29,7 +30,7 @@ use super::recursion::Recursion;
 use super::registration::RegisteredRollout;
 use super::under_way::UnderWay;
 use crate::callbacks::Interceptor;
-use crate::prompts::{LastTurn, PromptError, Prompts};
+use crate::prompts::{LastTurn, NoCallReason, PromptError, Prompts};
 use crate::session::Session;
 use crate::terms::{CallForm, StopReason};
 use crate::trajectory::{Event, MessageKind, ModelCall, ModelRetry};
@@ -64,6 +65,16 @@ impl End {
 
 /// The result of a step of the loop.
 type Step<T = ()> = Result<T, Stop>;
+
+/// A reply of the model, as far as the loop needs it.
+#[derive(Debug)]
+struct ReadReply {
+    request: ReplyRequest,
+    /// Its text, without thoughts.
+    words: String,
+    /// The server wants the conversation once more, to go on with the same reply.
+    is_paused: bool,
+}
 
 /// The result of a call.
 #[derive(Debug)]
@@ -327,7 +338,7 @@ impl RolloutDriver<'_> {
     }
 
     /// Asks the model. The inner error: a limit was reached, and a last turn may follow.
-    async fn ask(&mut self) -> Step<Result<ParsedReply, Stop>> {
+    async fn ask(&mut self) -> Step<Result<ReadReply, Stop>> {
         self.check_control()?;
         let limit = self.config.limits.max_completion_tokens;
         let mut replied = self.complete(self.request(limit), false).await?;
@@ -344,17 +355,33 @@ impl RolloutDriver<'_> {
             Ok(reply) => {
                 let longest = &mut self.progress.longest_completion;
                 *longest = reply.usage.completion_tokens.max(*longest);
-                let tokens = reply.usage.prompt_tokens.saturating_add(reply.usage.completion_tokens);
-                let reply = self.callable.read(reply.message, self.conversation.turn() + 1);
-                self.conversation.reply(reply.message.clone());
-                self.conversation.counted(tokens);
-                Ok(Ok(reply))
+                let Usage { prompt_tokens, completion_tokens, cached_tokens, .. } = reply.usage;
+                let read = self.read(&reply);
+                self.conversation.reply(reply.message);
+                self.conversation.counted(prompt_tokens.saturating_add(completion_tokens), cached_tokens);
+                Ok(Ok(read))
             }
             Err(error) => {
                 let stop = Stop::from(error);
                 if stop.reason == StopReason::ModelFailed { Err(stop) } else { Ok(Err(stop)) }
             }
         }
+    }
+
+    /// Reads a reply.
+    fn read(&self, reply: &ChatReply) -> ReadReply {
+        let ChatReply { message, finish_reason, .. } = reply;
+        let finish_reason = finish_reason.as_deref();
+        let mut request =
+            self.callable.read(message, self.conversation.turn() + 1, finish_reason == Some("length"));
+        if matches!(request, ReplyRequest::Nothing(_))
+            && let Some(refusal) = refusal(message, finish_reason)
+        {
+            request = ReplyRequest::Nothing(NoCallReason::Refused(refusal));
+        }
+        let words = message_text(message).unwrap_or_default();
+        let words = without_thoughts(&words).into_owned();
+        ReadReply { request, words, is_paused: finish_reason == Some("pause_turn") }
     }
 
     /// Fails if the rollout was stopped or cancelled from outside.
@@ -395,13 +422,17 @@ impl RolloutDriver<'_> {
             Some(Err(error)) => (error.usage, error.attempts),
         };
         let model = self.model.name().to_owned();
+        let reply = replied.as_ref().and_then(|replied| replied.as_ref().ok());
         self.log.add(Event::ModelCall(ModelCall {
             turn: self.conversation.turn() + 1,
             is_summary,
-            cost_usd: self.log.cost(&model, usage.prompt_tokens, usage.completion_tokens),
+            cost_usd: self.log.cost(&model, &usage),
             model,
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,
+            cached_tokens: usage.cached_tokens,
+            cache_write_tokens: usage.cache_write_tokens,
+            reasoning_tokens: usage.reasoning_tokens,
             usage_estimated: usage.is_estimated,
             attempts,
             seconds: started.elapsed().as_secs_f64(),
@@ -409,8 +440,10 @@ impl RolloutDriver<'_> {
                 None => Some("cancelled".to_owned()),
                 Some(replied) => replied.as_ref().err().map(ToString::to_string),
             },
-            extra: replied.as_ref().and_then(|replied| replied.as_ref().ok()?.extra.clone()),
-            request_id: replied.as_ref().and_then(|replied| replied.as_ref().ok()?.request_id.clone()),
+            finish_reason: reply.and_then(|reply| reply.finish_reason.clone()),
+            adapted: reply.map(|reply| reply.adapted.clone()).unwrap_or_default(),
+            extra: reply.and_then(|reply| reply.extra.clone()),
+            request_id: reply.and_then(|reply| reply.request_id.clone()),
         }));
         self.check_control()?;
         replied.ok_or(StopReason::Stopped.into())
@@ -422,6 +455,7 @@ impl RolloutDriver<'_> {
         request.tools = &self.definitions;
         request.sampling = &self.config.sampling;
         request.max_tokens = max_tokens;
+        request.cached_tokens = self.conversation.cached_tokens();
         request.is_reserved = self.progress.is_last_turn;
         request
     }

@@ -82,7 +82,7 @@ fn a_sub_llm_that_cannot_be_is_refused() {
     let model = ScriptedModel::start([]);
     let models = Arc::new(Models::new(setup(&model).config).unwrap());
     let prices = Prices::from_toml("[models.other]\nprompt = 1\ncompletion = 1\n").unwrap();
-    assert_eq!(prices.get("other"), Some(Price { prompt: 1.0, completion: 1.0 }));
+    assert_eq!(prices.get("other"), Some(Price::new(1.0, 1.0)));
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let ledger = Arc::new(Ledger::new(budget, prices));
     let error = SubLlm::new(Arc::clone(&models), Arc::clone(&ledger), SubLlmOptions::default()).unwrap_err();
@@ -107,7 +107,7 @@ async fn usage_that_is_not_reported_is_estimated() {
     let sub_llm = setup(&model).start();
     let mut results = sub_llm.batch(prompts(2), soon()).await;
     let reported = results.pop().unwrap().unwrap().usage;
-    assert_eq!(reported, Usage { prompt_tokens: 10, completion_tokens: 5, is_estimated: false });
+    assert_eq!(reported, Usage::new(10, 5));
     let estimated = results.pop().unwrap().unwrap().usage;
     assert!(estimated.is_estimated && estimated.prompt_tokens > 0 && estimated.completion_tokens > 3);
     let snapshot = sub_llm.ledger().snapshot();

@@ -120,8 +120,8 @@ async fn llm_batch_tells_when_the_budget_is_exhausted() {
     assert_eq!(
         value.to_json(10_000).unwrap(),
         json!({
-            "used": {"calls": 1, "prompt_tokens": 10, "completion_tokens": 5, "tokens": 15, "cost_usd": null},
-            "reserved": {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "tokens": 0, "cost_usd": 0.0},
+            "used": {"calls": 1, "prompt_tokens": 10, "completion_tokens": 5, "cached_tokens": 0, "tokens": 15, "cost_usd": null},
+            "reserved": {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cached_tokens": 0, "tokens": 0, "cost_usd": 0.0},
             "left": {"calls": 0, "tokens": null, "completion_tokens": null, "cost_usd": null},
             "usage_estimated": false,
         })

@@ -34,7 +34,7 @@ async fn answer(rules: impl IntoIterator<Item = Rule>) -> (String, Vec<Request>)
 async fn reply(base_url: &str, stream: bool) -> ChatReply {
     let config = ModelsConfig { stream, ..ModelsConfig::new(base_url, "m") };
     let ledger = Arc::new(Ledger::new(<_>::default(), <_>::default()));
-    let question = [json!({"role": "user", "content": "?"})];
+    let question = [json!({"role": "user", "content": "?"}).into()];
     let http = HttpModel::new(Arc::new(Models::new(config).unwrap()));
     http.complete(ChatRequest::new(&question, soon(), &ledger)).await.unwrap()
 }
@@ -103,8 +103,9 @@ async fn a_stream_that_breaks_is_asked_for_again() {
     assert_eq!(error(failing(json!("x"))).await, "! the model's reply is malformed: overloaded");
     let broken = "! the connection to the model's server broke: the stream ended before the reply";
     assert_eq!(error(events(&[piece("a")])).await, broken);
-    let (text, requests) = answer([failing(json!(400))]).await;
-    assert_eq!((text.as_str(), requests.len()), ("! the model's server answered 400: overloaded", 1));
+    let refused = events(&[piece("a"), json!({"error": {"message": "refused", "code": 400}})]);
+    let (text, requests) = answer([refused]).await;
+    assert_eq!((text.as_str(), requests.len()), ("! the model's server answered 400: refused", 1));
     // What a server sends after the end of a choice changes nothing.
     assert_eq!(error(events(&[piece("a"), end])).await, "a");
 }

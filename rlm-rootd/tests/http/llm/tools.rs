@@ -60,7 +60,7 @@ async fn a_sub_llm_calls_tools_until_it_answers() {
         .start();
     let completion = sub_llm.batch(vec!["2 + 3?".to_owned()], soon()).await.remove(0).unwrap();
     assert_eq!((completion.text.as_str(), completion.requests), ("five", 2));
-    assert_eq!(completion.usage, Usage { prompt_tokens: 20, completion_tokens: 10, is_estimated: false });
+    assert_eq!(completion.usage, Usage::new(20, 10));
     let requests = model.finish();
     assert_eq!(
         requests[0].body["tools"],

@@ -43,7 +43,7 @@ impl RootModel for Script {
 }
 
 fn reply(message: Value) -> ChatReply {
-    ChatReply::new(message, Usage { prompt_tokens: 10, completion_tokens: 5, is_estimated: false })
+    ChatReply::new(message, Usage::new(10, 5))
 }
 
 const FAULTS: [&str; 8] = ["dies", "hangs", "exits", "floods", "closes", "wipes", "fails", "babbles"];

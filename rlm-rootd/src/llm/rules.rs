@@ -1,0 +1,420 @@
+//! The rules of a model's server: what of a request it takes, and what it refuses.
+//!
+//! They come from the table `servers.toml`, by the address of the server, by the model, or by what the server lists; from
+//! settings; and from what the server refuses. A rule that was learned so holds for the rest of the run.
+
+use std::sync::LazyLock;
+
+use globset::Glob;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+
+use super::estimate::NATIVE;
+use super::message::{ChatMessage, call_arguments};
+use super::wire::Api;
+
+static TABLE: LazyLock<Table> =
+    LazyLock::new(|| toml::from_str(include_str!("servers.toml")).expect("the table of servers is valid"));
+
+/// The names of the bound on a completion.
+const BOUNDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
+
+/// Fields that we add to requests and that can be left out. What a user sets is never left out.
+const OPTIONAL: [&str; 5] = ["stream_options", "tool_choice", "include", "return_token_ids", "logprobs"];
+
+/// Words of errors that refuse a field.
+const REFUSING: [&str; 14] = [
+    "unsupported",
+    "not supported",
+    "not support",
+    "unknown",
+    "unrecognized",
+    "unrecognised",
+    "unexpected",
+    "extra inputs",
+    "extra_forbidden",
+    "extra fields",
+    "not permitted",
+    "not allowed",
+    "cannot find field",
+    "invalid field",
+];
+
+/// Fields of replies that every server takes back.
+const COMMON: [&str; 4] = ["role", "content", "tool_calls", "function_call"];
+
+/// Words of errors that refuse `content: null`.
+const NULL_WORDS: [&str; 6] = ["null", "none", "empty", "missing", "must be a string", "valid string"];
+
+/// The longest completion of a server that needs a bound, where none is set.
+const LONGEST_COMPLETION: u64 = 32_000;
+
+/// The table of servers.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    errors: ErrorTexts,
+    server: Vec<Row>,
+}
+
+/// Parts of the texts of errors, in lower case.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ErrorTexts {
+    context_full: Vec<String>,
+    not_context_full: Vec<String>,
+    no_tools: Vec<String>,
+    overloaded: Vec<String>,
+    bad_call: Vec<String>,
+    bad_arguments: Vec<String>,
+    bad_content: Vec<String>,
+    other_wire: Vec<String>,
+    refused_reasoning: Vec<String>,
+}
+
+/// The kind of an error, by its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ErrorKind {
+    /// The conversation is too long for the model.
+    ContextFull,
+    /// It is about something else than the conversation's length, whatever its status says.
+    NotContextFull,
+    /// The server refuses tools.
+    NoTools,
+    /// The same request may pass later.
+    Overloaded,
+    /// The model wrote a call that the server cannot read; the next sample may be right.
+    BadCall,
+    /// The same request would be right over another interface of the server.
+    OtherWire,
+}
+
+impl ErrorKind {
+    /// True if a text is that of such an error.
+    pub(super) fn is_of(self, text: &str) -> bool {
+        let errors = &TABLE.errors;
+        match self {
+            Self::ContextFull => has_any(text, &errors.context_full) && !Self::NotContextFull.is_of(text),
+            Self::NotContextFull => has_any(text, &errors.not_context_full),
+            Self::NoTools => has_any(text, &errors.no_tools),
+            Self::Overloaded => has_any(text, &errors.overloaded),
+            Self::BadCall => has_any(text, &errors.bad_call),
+            Self::OtherWire => has_any(text, &errors.other_wire),
+        }
+    }
+}
+
+/// A row of the table.
+#[derive(Debug, Deserialize)]
+struct Row {
+    name: String,
+    #[serde(default)]
+    hosts: Vec<String>,
+    #[serde(default)]
+    models: Vec<String>,
+    #[serde(default)]
+    owned_by: Option<String>,
+    #[serde(flatten)]
+    rules: Rules,
+}
+
+/// The form of `content: null` beside calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NullContent {
+    /// An empty text.
+    Empty,
+    /// The field is left out.
+    Omit,
+}
+
+/// The form of arguments of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArgumentsForm {
+    /// Those that are no JSON object are sent as `{}`.
+    Json,
+}
+
+/// What of a request a server takes. By default all goes as it is.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rules {
+    /// The interface; chat completions by default.
+    pub api: Option<Api>,
+    /// The name of the bound on a completion: `max_tokens` or `max_completion_tokens`. None: as the request has it.
+    pub bound: Option<String>,
+    /// Fields that we add to requests, and that the server refuses.
+    pub omit: Vec<String>,
+    /// Fields of each request, unless a user sets them.
+    pub add: Map<String, Json>,
+    /// The only fields of replies that the server takes back; all by default.
+    pub reply_fields: Option<Vec<String>>,
+    /// The only fields of calls that it takes back; all by default.
+    pub call_fields: Option<Vec<String>>,
+    /// Fields of replies that it refuses.
+    pub omit_from_replies: Vec<String>,
+    /// The form of `content: null` beside calls; as it came by default.
+    pub null_content: Option<NullContent>,
+    /// The form of arguments of calls; as they came by default.
+    pub arguments: Option<ArgumentsForm>,
+    /// True if the server refuses calls without ids of their own, so that they get ours.
+    pub fill_ids: bool,
+    /// What is joined to the first call of a reply that has none of it from the model.
+    pub first_call_signature: Map<String, Json>,
+    /// The text of a reply that is sent between the answer of a tool and a message of the user; none by default.
+    pub user_after_tool: Option<String>,
+    /// The bound on a completion where none is set, for servers that need one; 32,000 by default.
+    pub longest_completion: Option<u64>,
+    /// Further fields of requests with which the server returns the ids and log probabilities of tokens.
+    pub token_ids: Map<String, Json>,
+}
+
+/// The request that a server has refused.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused<'a> {
+    pub(super) messages: &'a [ChatMessage],
+    /// The fields as they are before the rules.
+    pub(super) fields: &'a Map<String, Json>,
+    pub(super) streams: bool,
+}
+
+impl Rules {
+    /// The rules for a model of the server at this host, with its port if the URL has one.
+    pub(super) fn of_host(host: &str, model: &str) -> Self {
+        Self::of_rows(|row| row.hosts.iter().any(|pattern| is_like(pattern, host)) && row.is_for(model))
+    }
+
+    /// The rules for a model of a server that lists itself as its owner.
+    pub(super) fn of_owner(owner: &str, model: &str) -> Self {
+        Self::of_rows(|row| row.owned_by.as_deref() == Some(owner) && row.is_for(model))
+    }
+
+    /// The rules of the rows of this name, for a model.
+    ///
+    /// # Errors
+    /// A sentence with the names that there are.
+    pub fn named(name: &str, model: &str) -> Result<Self, String> {
+        if !TABLE.server.iter().any(|row| row.name == name) {
+            let names: Vec<_> = TABLE.server.iter().map(|row| row.name.as_str()).collect();
+            return Err(format!(
+                "{name:?} is not a server that is known: expected one of {}",
+                names.join(", ")
+            ));
+        }
+        // Rows for some of its models begin with its name.
+        let is_meant = |row: &Row| {
+            row.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        Ok(Self::of_rows(|row| is_meant(row) && row.is_for(model)))
+    }
+
+    fn of_rows(is_meant: impl Fn(&Row) -> bool) -> Self {
+        let rows = TABLE.server.iter().filter(|row| is_meant(row));
+        rows.fold(Self::default(), |rules, row| rules.with(&row.rules))
+    }
+
+    /// These rules, and the others where those say something.
+    #[must_use]
+    pub fn with(mut self, others: &Self) -> Self {
+        let add = |all: &mut Vec<String>, more: &[String]| {
+            all.extend(more.iter().filter(|name| !all.contains(name)).cloned().collect::<Vec<_>>());
+        };
+        self.api = others.api.or(self.api);
+        self.bound = others.bound.clone().or(self.bound);
+        add(&mut self.omit, &others.omit);
+        add(&mut self.omit_from_replies, &others.omit_from_replies);
+        self.add.extend(others.add.clone());
+        self.reply_fields = others.reply_fields.clone().or(self.reply_fields);
+        self.call_fields = others.call_fields.clone().or(self.call_fields);
+        self.null_content = others.null_content.or(self.null_content);
+        self.arguments = others.arguments.or(self.arguments);
+        self.fill_ids |= others.fill_ids;
+        self.first_call_signature.extend(others.first_call_signature.clone());
+        self.user_after_tool = others.user_after_tool.clone().or(self.user_after_tool);
+        self.longest_completion = others.longest_completion.or(self.longest_completion);
+        self.token_ids.extend(others.token_ids.clone());
+        self
+    }
+
+    pub(super) fn omits(&self, field: &str) -> bool {
+        self.omit.iter().any(|omitted| omitted == field)
+    }
+
+    pub(super) fn omits_of_replies(&self, field: &str) -> bool {
+        let is_unknown = |known: &Vec<String>| !known.iter().any(|known| known == field);
+        self.reply_fields.as_ref().is_some_and(is_unknown)
+            || self.omit_from_replies.iter().any(|omitted| omitted == field)
+    }
+
+    pub(super) fn omits_of_calls(&self, field: &str) -> bool {
+        self.call_fields.as_ref().is_some_and(|known| !known.iter().any(|known| known == field))
+    }
+
+    /// The name of the bound on a completion, and the one that it is not.
+    pub(super) fn bound(&self) -> Option<(&'static str, &'static str)> {
+        let [old, new] = BOUNDS;
+        match self.bound.as_deref()? {
+            name if name == new => Some((new, old)),
+            _ => Some((old, new)),
+        }
+    }
+
+    /// Fields of requests with which the server returns the ids and log probabilities of tokens: by default those of vLLM.
+    pub(super) fn token_ids(&self) -> Map<String, Json> {
+        if !self.token_ids.is_empty() {
+            return self.token_ids.clone();
+        }
+        ["return_token_ids", "logprobs"].into_iter().map(|field| (field.to_owned(), true.into())).collect()
+    }
+
+    pub(super) fn longest_completion(&self) -> u64 {
+        self.longest_completion.unwrap_or(LONGEST_COMPLETION)
+    }
+
+    /// Learns from the error of a request what the server refuses. Returns the rule in words; None if there is nothing to learn that
+    /// is not a rule already, so that a request is not sent again for it.
+    pub(super) fn learn(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        let error = error.to_lowercase();
+        self.learn_bound(&error, refused)
+            .or_else(|| self.learn_longest_completion(&error))
+            .or_else(|| self.learn_field(&error, refused))
+            .or_else(|| self.learn_native(&error, refused))
+            .or_else(|| self.learn_reply_field(&error, refused))
+            .or_else(|| self.learn_form(&error, refused))
+    }
+
+    fn learn_bound(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        let [old, new] = BOUNDS;
+        let (name, other) = self
+            .bound()
+            .unwrap_or_else(|| if refused.fields.contains_key(new) { (new, old) } else { (old, new) });
+        let is_sent = BOUNDS.iter().any(|name| refused.fields.contains_key(*name));
+        if !is_sent || self.bound.is_some() || !names_word(error, name) || !refuses(error) {
+            return None;
+        }
+        self.bound = Some(other.to_owned());
+        Some(format!("the bound on completions is sent as `{other}`, since the server refuses `{name}`"))
+    }
+
+    /// "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for …"
+    fn learn_longest_completion(&mut self, error: &str) -> Option<String> {
+        let (_, rest) = error.split_once("max_tokens: ")?;
+        let most = rest.split_once('>')?.1.trim_start();
+        let digits = most.len() - most.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        let most: u64 = most[..digits].parse().ok()?;
+        if most == 0 || most >= self.longest_completion() {
+            return None;
+        }
+        self.longest_completion = Some(most);
+        Some(format!("completions are of {most} tokens at most, as the server says"))
+    }
+
+    fn learn_field(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        let is_encrypted = error.contains("encrypted content is not supported");
+        let is_meant = |field: &&&str| match **field {
+            "include" if is_encrypted => !self.omits(field),
+            field => names_word(error, field) && refuses(error) && !self.omits(field),
+        };
+        let field = OPTIONAL.iter().find(is_meant)?;
+        let is_ours = match *field {
+            "stream_options" => refused.streams,
+            "tool_choice" => refused.fields.get("tool_choice").is_some_and(|choice| choice == "auto"),
+            _ => !refused.fields.contains_key(*field),
+        };
+        is_ours.then(|| {
+            self.omit.push((*field).to_owned());
+            format!("`{field}` is left out of requests, since the server refuses it")
+        })
+    }
+
+    fn learn_reply_field(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        if !refuses(error) {
+            return None;
+        }
+        let replies = refused.messages.iter().filter(|message| message["role"] == "assistant");
+        let fields = replies.filter_map(|reply| reply.as_object()).flat_map(Map::keys);
+        let mut further = fields.filter(|field| !COMMON.contains(&field.as_str()));
+        let field = further.find(|field| names_word(error, field) && !self.omits_of_replies(field))?;
+        self.omit_from_replies.push(field.clone());
+        Some(format!("`{field}` of replies is left out of requests, since the server refuses it"))
+    }
+
+    /// Replies in the form of another interface are made anew of what they say: a server refuses their reasoning, since it is
+    /// bound to another conversation, account or model.
+    fn learn_native(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        let is_refused = has_any(error, &TABLE.errors.refused_reasoning);
+        let has = |field: &str| refused.messages.iter().any(|message| message.get(field).is_some());
+        let field = NATIVE.iter().find(|field| is_refused && has(field) && !self.omits_of_replies(field))?;
+        self.omit_from_replies.push((*field).to_owned());
+        Some("replies are sent without their reasoning, since the server refuses that".to_owned())
+    }
+
+    fn learn_form(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        let replies = || refused.messages.iter().filter(|message| message["role"] == "assistant");
+        let calls = || replies().filter_map(|reply| reply["tool_calls"].as_array()).flatten();
+        let is_null = |reply: &ChatMessage| reply.get("content").is_none_or(Json::is_null);
+        let refuses_null = || {
+            has_any(error, &TABLE.errors.bad_content)
+                || names_word(error, "content") && NULL_WORDS.iter().any(|words| error.contains(words))
+        };
+        if self.null_content.is_none() && replies().any(is_null) && refuses_null() {
+            self.null_content = Some(NullContent::Empty);
+            return Some(
+                "`content` of replies without text is sent as \"\", since the server refuses null".to_owned(),
+            );
+        }
+        let is_broken =
+            |call: &Json| serde_json::from_str::<Map<String, Json>>(&call_arguments(call)).is_err();
+        if self.arguments.is_none() && has_any(error, &TABLE.errors.bad_arguments) && calls().any(is_broken) {
+            self.arguments = Some(ArgumentsForm::Json);
+            return Some(
+                "arguments that are no JSON object are sent as {}, since the server refuses others"
+                    .to_owned(),
+            );
+        }
+        let has_id = |call: &Json| call["id"].as_str().is_some_and(|id| !id.is_empty());
+        let names_id = || ["id", "tool_call_id"].iter().any(|name| names_word(error, name));
+        if !self.fill_ids && !calls().all(has_id) && names_id() {
+            self.fill_ids = true;
+            return Some("calls without an id get one, since the server refuses them otherwise".to_owned());
+        }
+        if self.user_after_tool.is_none() && has_any(error, &["after role 'tool'".to_owned()]) {
+            self.user_after_tool = Some("Ok.".to_owned());
+            return Some(
+                "a short reply stands between answers of tools and messages, since the server wants one"
+                    .to_owned(),
+            );
+        }
+        None
+    }
+}
+
+impl Row {
+    fn is_for(&self, model: &str) -> bool {
+        let last_part = model.rsplit('/').next().unwrap_or(model);
+        self.models.is_empty()
+            || self.models.iter().any(|pattern| is_like(pattern, model) || is_like(pattern, last_part))
+    }
+}
+
+fn has_any(message: &str, parts: &[String]) -> bool {
+    let message = message.to_lowercase();
+    parts.iter().any(|part| message.contains(part.as_str()))
+}
+
+fn refuses(error: &str) -> bool {
+    REFUSING.iter().any(|words| error.contains(words))
+}
+
+/// True if a text has this name as a word of its own.
+fn names_word(text: &str, name: &str) -> bool {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    text.match_indices(name)
+        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + name.len()..].starts_with(is_part))
+}
+
+/// True if a text fits a pattern, in which `*` stands for any characters.
+fn is_like(pattern: &str, text: &str) -> bool {
+    Glob::new(pattern).is_ok_and(|glob| glob.compile_matcher().is_match(text))
+}

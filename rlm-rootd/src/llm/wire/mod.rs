@@ -1,0 +1,191 @@
+//! The interfaces of models' servers.
+//!
+//! Conversations and replies have the form of chat completions everywhere else. Each other interface is a file here, which makes
+//! requests of that form, and that form of replies. The message of such a reply holds the reply's own parts too, in a field with
+//! the interface's name, and the next request gives exactly those back.
+
+mod anthropic;
+mod chat;
+mod pieces;
+mod responses;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use reqwest::Url;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+
+pub use self::chat::new_call_id;
+use self::pieces::Pieces;
+use super::estimate::NATIVE;
+use super::message::ChatMessage;
+use super::rules::Rules;
+
+/// The interface of a model's server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Api {
+    /// OpenAI's chat completions.
+    #[default]
+    Chat,
+    /// OpenAI's Responses.
+    Responses,
+    /// Anthropic's Messages.
+    Anthropic,
+}
+
+impl Api {
+    /// The interface of the server at this base URL, as far as the table of servers knows it.
+    #[must_use]
+    pub fn of_url(base_url: &str) -> Option<Self> {
+        let url = Url::parse(base_url).ok()?;
+        Rules::of_host(url.host_str()?, "").api
+    }
+}
+
+impl fmt::Display for Api {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Chat => "chat",
+            Self::Responses => "responses",
+            Self::Anthropic => "anthropic",
+        })
+    }
+}
+
+impl FromStr for Api {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Chat, Self::Responses, Self::Anthropic]
+            .into_iter()
+            .find(|api| api.to_string() == text)
+            .ok_or_else(|| format!("{text:?} is not an interface: expected chat, responses or anthropic"))
+    }
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub(super) struct Body {
+    pub(super) bytes: Vec<u8>,
+    /// What is not sent as it came, and why: a sentence for each kind.
+    pub(super) adapted: Vec<String>,
+}
+
+impl Api {
+    /// The path of requests, below the base URL.
+    pub(super) fn path(self) -> &'static [&'static str] {
+        match self {
+            Self::Chat => &["chat", "completions"],
+            Self::Responses => &["responses"],
+            Self::Anthropic => &["messages"],
+        }
+    }
+
+    /// The body of a request, in pieces or whole.
+    pub(super) fn body(
+        self,
+        messages: &[ChatMessage],
+        mut fields: Map<String, Json>,
+        streams: bool,
+        rules: &Rules,
+    ) -> Body {
+        if streams {
+            fields.insert("stream".to_owned(), true.into());
+        }
+        if self == Self::Chat {
+            return chat::body(messages, fields, rules);
+        }
+        for (name, value) in &rules.add {
+            fields.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        let is_kept = NATIVE.iter().all(|field| !rules.omits_of_replies(field));
+        let messages: Vec<_> = messages.iter().map(|message| with_native(message, is_kept)).collect();
+        let messages: Vec<&Json> = messages.iter().map(|message| &**message).collect();
+        let mut body = match self {
+            Self::Anthropic => anthropic::request(&fields, &messages, rules.longest_completion()),
+            _ => responses::request(&fields, &messages),
+        };
+        if let Some(body) = body.as_object_mut() {
+            body.retain(|name, _| !rules.omits(name));
+        }
+        Body { bytes: serde_json::to_vec(&body).expect("JSON can be written"), adapted: Vec::new() }
+    }
+
+    /// A reply in the form of chat completions. Err: a sentence on what is malformed.
+    pub(super) fn reply(self, body: Json) -> Result<Json, String> {
+        match self {
+            Self::Chat => Ok(body),
+            Self::Responses => responses::reply(body),
+            Self::Anthropic => anthropic::reply(body),
+        }
+    }
+
+    /// A reply that comes in pieces, of which there are none yet.
+    pub(super) fn streamed(self) -> Streamed {
+        Streamed(match self {
+            Self::Chat => Parts::Chat(Pieces::default()),
+            Self::Responses => Parts::Responses(responses::Events::default()),
+            Self::Anthropic => Parts::Anthropic(anthropic::Events::default()),
+        })
+    }
+}
+
+/// A reply that comes in pieces.
+#[derive(Debug)]
+pub(super) struct Streamed(Parts);
+
+#[derive(Debug)]
+enum Parts {
+    Chat(Pieces),
+    Responses(responses::Events),
+    Anthropic(anthropic::Events),
+}
+
+impl Streamed {
+    /// Adds a piece.
+    pub(super) fn add(&mut self, piece: Json) {
+        match &mut self.0 {
+            Parts::Chat(pieces) => pieces.add(piece),
+            Parts::Responses(events) => events.add(piece),
+            Parts::Anthropic(events) => events.add(piece),
+        }
+    }
+
+    /// True if the reply has ended.
+    pub(super) fn is_whole(&self) -> bool {
+        match &self.0 {
+            Parts::Chat(pieces) => pieces.is_whole(),
+            Parts::Responses(events) => events.is_whole(),
+            Parts::Anthropic(events) => events.is_whole(),
+        }
+    }
+
+    /// The reply as the same server gives it whole.
+    pub(super) fn into_body(self) -> Json {
+        match self.0 {
+            Parts::Chat(pieces) => pieces.into_body(),
+            Parts::Responses(events) => events.into_body(),
+            Parts::Anthropic(events) => events.into_body(),
+        }
+    }
+}
+
+/// A message with the parts of a reply in another interface's form, or without.
+fn with_native(message: &Json, is_kept: bool) -> Cow<'_, Json> {
+    let mut message = Cow::Borrowed(message);
+    if !is_kept && NATIVE.iter().any(|field| message.get(field).is_some()) {
+        if let Some(fields) = message.to_mut().as_object_mut() {
+            fields.retain(|field, _| !is_native(field));
+        }
+    }
+    message
+}
+
+/// True for a field of a message that is ours: the parts of a reply in another interface's form.
+fn is_native(field: &str) -> bool {
+    NATIVE.contains(&field)
+}

@@ -1,0 +1,163 @@
+"""Rollouts with stand-ins of the servers that people use."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import uuid
+
+import judge
+import pytest
+from habits import ENDINGS, HABITS
+from servers import SUMMARY_IS_ASKED, Habit, Server
+from wires import Turn
+
+import rlm_env
+from conftest import PATIENCE, PRICES, PROGRAMS, REPOSITORY, Place, call, script, serve
+
+CASES = [
+    pytest.param(habit, mode, language, id=f"{habit}-{mode}-{language}")
+    for habit in HABITS
+    for mode in habit.modes
+    for language in habit.languages
+]
+BY_NAME = {habit.name: habit for habit in HABITS}
+WIRES = [BY_NAME[name] for name in ("deepseek", "anthropic", "responses")]
+
+METRICS = {
+    "prompt": "root_llm_prompt_tokens",
+    "completion": "root_llm_completion_tokens",
+    "cached": "root_llm_cached_tokens",
+    "written": "root_llm_cache_write_tokens",
+    "reasoning": "root_llm_reasoning_tokens",
+}
+
+
+def cost(server: Server) -> float:
+    """By the prices of the tests, unless the server tells it."""
+    total = server.totals
+    other = total["prompt"] - total["cached"] - total["written"]
+    units = other * PRICES["prompt"] + total["cached"] * PRICES["cached"] + total["written"] * PRICES["cache_write"]
+    return server.cost or (units + total["completion"] * PRICES["completion"]) / 1e6
+
+
+def check_bill(server: Server, metrics: dict) -> None:
+    assert {name: metrics.get(METRICS[name]) for name in METRICS} == {name: server.totals[name] for name in METRICS}
+    assert metrics["cost_usd"] == pytest.approx(cost(server))
+
+
+@pytest.mark.parametrize(("habit", "mode", "language"), CASES)
+def test_a_rollout(habit: Habit, mode: str, language: str, place: Place) -> None:
+    with serve(habit, language, mode) as server:
+        status, result, entries = place.run(server, language)
+    server.check()
+    assert (status, result["stop_reason"], result["answer"]) == (0, "answered", "42"), (
+        result["error"],
+        server.refusals,
+    )
+    assert server.replies == len(server.turns)
+    kept = [entry["message"] for entry in entries if entry["event"] == "message" and entry["kind"] == "reply"]
+    server.compare(server.sent, [unit for message in kept for unit in server.wire.kept(message)], "the trajectory")
+    server.check()
+    if habit.name == "no usage":
+        assert result["metrics"]["usage_estimated"]
+    elif not habit.faults:
+        check_bill(server, result["metrics"])
+    if "RLM_TOKEN_IDS" in habit.settings:
+        extra = [entry["extra"] for entry in entries if entry["event"] == "model_call"]
+        assert extra == [{"prompt_token_ids": [1, 2, n], "token_ids": [3, n]} for n in range(1, 7)]
+
+
+@pytest.mark.parametrize(("habit", "turn", "reason"), [pytest.param(*case, id=str(case[0])) for case in ENDINGS])
+@pytest.mark.parametrize("mode", ["streamed", "whole"])
+def test_an_end_is_told_as_what_it_is(habit: Habit, turn: Turn, reason: str, mode: str, place: Place) -> None:
+    turns = [Turn("I look.", "", (call("RLM_CONTENT=draft"),)), turn]
+    with serve(habit, "bash", mode, turns, repeats=True) as server:
+        status, result, _ = place.run(server, "bash")
+    assert (result["stop_reason"], result["answer"], result["answer_ready"]) == (reason, "draft", False), result
+    assert status in (1, 3)
+    server.check()
+
+
+@pytest.mark.parametrize("mode", ["streamed", "whole"])
+@pytest.mark.parametrize("habit", WIRES, ids=str)
+def test_a_compaction_keeps_what_is_left_as_it_came(habit: Habit, mode: str, place: Place) -> None:
+    with serve(habit, "bash", mode) as server:
+        status, result, entries = place.run(server, "bash", RLM_SUMMARIZE_TURNS="2")
+    server.check()
+    assert (status, result["answer"], server.summaries) == (0, "42", 1)
+    assert result["metrics"]["root_llm_summary_count"] == 1
+    check_bill(server, result["metrics"])
+
+
+@pytest.mark.parametrize("habit", WIRES, ids=str)
+def test_sub_llms_speak_the_same_wire(habit: Habit, place: Place) -> None:
+    turns = [
+        Turn(
+            "Ask.", "Two.", (call("llm_batch 'judge: a' 'judge: b' > two; RLM_CONTENT=$(grep -c re: two) RLM_READY=1"),)
+        )
+    ]
+    with serve(habit, "bash", "whole", turns) as server:
+        status, result, _ = place.run(server, "bash")
+    server.check()
+    assert (status, result["answer"]) == (0, "2"), result
+    headers = [request.headers for request in server.sub_requests]
+    batch, *others = {header["x-rlm-batch-id"] for header in headers}
+    assert batch and others == [] and len({uuid.UUID(header["x-request-id"]) for header in headers}) == 2
+
+
+@pytest.mark.parametrize("mode", ["streamed", "whole"])
+@pytest.mark.parametrize("habit", WIRES, ids=str)
+def test_an_agent_keeps_replies_from_prompt_to_prompt(habit: Habit, mode: str, place: Place) -> None:
+    turns = [*script("bash"), Turn(None, "Again.", (call("RLM_CONTENT=$((n * 2)) RLM_READY=1"),))]
+    with serve(habit, "bash", mode, turns) as server:
+        # The SDK starts an agent with hardly any environment.
+        settings = [f"{name}={value}" for name, value in place.environment(server, "bash").items()]
+        agent = ["env", *settings, PROGRAMS / "rlm", "acp", "--permissions", "allow"]
+        command = [sys.executable, REPOSITORY / "tests/acp_client.py", *agent]
+        client = subprocess.Popen(
+            command, cwd=place.path, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+
+        def ask(op: str, **arguments: object) -> dict:
+            client.stdin.write(json.dumps({"op": op, "name": op, **arguments}) + "\n")
+            client.stdin.flush()
+            for line in client.stdout:
+                if (event := json.loads(line)).get("name") == op:
+                    assert "result" in event, event
+                    return event["result"]
+            raise AssertionError(f"the client has ended at {op}")
+
+        try:
+            ask("initialize")
+            session = ask("new", cwd=str(place.path))["sessionId"]
+            ends = [ask("prompt", session=session, text=text)["stopReason"] for text in ("How many?", "And twice?")]
+        finally:
+            rest = client.communicate(timeout=PATIENCE)[0]
+    server.check()
+    assert ends == ["end_turn"] * 2 and server.replies == 7 and '{"exit": 0}' in rest
+
+
+@pytest.mark.parametrize("habit", WIRES, ids=str)
+def test_the_python_package(habit: Habit, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(habit, "python", "streamed") as server:
+        for name, value in place.environment(server, "python").items():
+            monkeypatch.setenv(name, value)
+        result = asyncio.run(rlm_env.run("How many?", model=habit.model, base_url=server.url, language="python"))
+    server.check()
+    assert (result.stop_reason, result.answer) == ("answered", "42"), result
+    check_bill(server, result.metrics)
+
+
+def test_the_judge_is_strict() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": {}, "x": 1}}
+    messages = [{"role": "assistant", "content": None, "tool_calls": [call], "reasoning": ""}, {"role": "user"}]
+    found = [line.split(":")[0] for line in judge.request("chat", {"messages": messages, "model": "m", "n": True})]
+    assert found == [
+        ".messages.tool_calls.function.arguments", ".messages.tool_calls.function.x", ".messages.reasoning",
+        ".messages.content", ".n",
+    ]  # fmt: skip
+    assert judge.request("anthropic", {"messages": [], "model": "m"}) == [".max_tokens: missing"]
+    assert judge.request("responses", {"input": [], "model": "m", "max_tokens": 1}) == [".max_tokens: unknown"]
+    assert SUMMARY_IS_ASKED in (REPOSITORY / "prompts/summary_request.md").read_text()

@@ -24,6 +24,10 @@ def thinks(name: str) -> Dress:
     return lambda n, message: message.update({name: message[THOUGHT]} if THOUGHT in message else {})
 
 
+def with_text(message: Json) -> Json:
+    return message | {"content": message["content"] or ""}
+
+
 def without(name: str) -> Callable[[Json], Json]:
     return lambda message: {other: value for other, value in message.items() if other != name}
 
@@ -180,13 +184,6 @@ def ollama(n: int, message: Json) -> None:
 
 def request_id(request: Request) -> Refusal | None:
     return None if len(request.headers.get("x-request-id", "")) == 36 else (400, "Bad Request")
-
-
-def only_default(request: Request) -> Refusal | None:
-    if request.body.get("temperature", 1) == 1:
-        return None
-    words = "'temperature' does not support 0.2 with this model. Only the default (1) value is supported."
-    return said(f"Unsupported value: {words}", "temperature", "unsupported_value")
 
 
 WORDS = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
@@ -356,7 +353,6 @@ AT_ONCE = {"retry-after": "0", "x-ratelimit-reset-requests": "20ms"}
 THINKS = ("messages.reasoning",)
 PARTS = ("messages.content", "choices.message.content", "choices.delta.content")
 CALLS = ("messages.tool_calls", "choices.message.tool_calls", "choices.delta.tool_calls")
-COOL = {"RLM_SAMPLING": '{"temperature": 0.2}'}
 BOTH = {"languages": ("bash", "python")}
 STREAMED: Json = {"modes": ("streamed",)}
 CLAUDE: Json = {"api": "anthropic", "server": "anthropic", "source": "anthropic's types, platform.claude.com/docs"}
@@ -373,8 +369,8 @@ def sorry(name: str, value: Any) -> Dress:
 HABITS = [
     Habit("plain", "OpenAI's reference", **BOTH),
     # What must come back.
-    Habit("deepseek", "earendil-works/pi#3636, QwenLM/qwen-code#3578", server="deepseek", rules=(reasoning_is_back,),
-          dress=thinks("reasoning_content"), odd=deepseek_usage, allowed=THINKS, **BOTH),
+    Habit("deepseek", "earendil-works/pi#3636, QwenLM/qwen-code#3578", server="deepseek", rules=(reasoning_is_back, no_null_content("null content beside reasoning")),
+          back=with_text, dress=thinks("reasoning_content"), odd=deepseek_usage, allowed=THINKS, **BOTH),
     Habit("deepseek anywhere", "notes", rules=(reasoning_is_back,), dress=thinks("reasoning_content"), allowed=THINKS),
     Habit("kimi", "notes; moonshot's template", rules=(reasoning_is_back,), dress=kimi, allowed=THINKS),
     Habit("gemini", "langroid/langroid#969, askimo-ai/askimo#543", server="gemini", rules=(signature_is_back,),
@@ -396,10 +392,10 @@ HABITS = [
     Habit("litellm", "litellm's types.utils.Message", server="litellm", dress=litellm,
           allowed=(*THINKS, "messages.thinking_blocks", "messages.provider_specific_fields")),
     # What must not be sent.
-    Habit("openai", "decolua/9router#560, OpenHands/OpenHands#4131", server="openai", model="gpt-5", settings=COOL,
-          rules=(NO_MAX_TOKENS, only_default), learns=1, dress=lambda n, message: message.update(annotations=[]),
+    Habit("openai", "decolua/9router#560, OpenHands/OpenHands#4131", server="openai", model="gpt-5",
+          rules=(NO_MAX_TOKENS,), dress=lambda n, message: message.update(annotations=[]),
           allowed=("messages.annotations",), bounds=("max_completion_tokens",)),
-    Habit("openai anywhere", "decolua/9router#560", rules=(NO_MAX_TOKENS, only_default), learns=2, settings=COOL),
+    Habit("openai anywhere", "decolua/9router#560", rules=(NO_MAX_TOKENS,), learns=1),
     Habit("cut arguments", "OpenAI reads none", server="openai", turns=CUT_ARGUMENTS,
           bounds=("max_completion_tokens",)),
     Habit("deepseek-reasoner", "its documentation of 2025; the words are not known", rules=(NO_REASONING_CONTENT,),
@@ -411,7 +407,7 @@ HABITS = [
     Habit("llama-cpp-python", "abetlen/llama-cpp-python#1337", rules=(request_id,)),
     Habit("no stream_options", "notes: older vLLM", rules=(NO_STREAM_OPTIONS,), learns=1, **STREAMED),
     Habit("lm studio", "lmstudio-ai/lmstudio-bug-tracker#261", learns=1,
-          back=lambda message: message | {"content": message["content"] or ""},
+          back=with_text,
           rules=(no_null_content("Invalid 'content': 'content' field must be a string or an array of objects."),)),
     Habit("ollama", "SAIL-Research-Lab/cheetahclaws#72", server="ollama", dress=ollama, allowed=THINKS,
           rules=(no_null_content("invalid message content type: <nil>"),)),
@@ -460,7 +456,7 @@ ENDINGS = [
     (Habit("chat: refusal", TYPES, dress=sorry("refusal", "I'm sorry.")), Turn(), REFUSED),
     (Habit("chat: content_filter", TYPES), Turn("I", end="content_filter"), REFUSED),
     (Habit("chat: length", TYPES), Turn("I will", end="length"), CUT),
-    (Habit("anthropic: refusal", TYPES, "anthropic"), Turn(end="refusal"), REFUSED),
+    (Habit("anthropic: refusal", TYPES, "anthropic"), Turn("I", end="refusal"), REFUSED),
     (Habit("anthropic: max_tokens", TYPES, "anthropic"), Turn("I will", end="max_tokens"), CUT),
     (Habit("anthropic: window", TYPES, "anthropic"), Turn("I", end="model_context_window_exceeded"), FULL),
     (Habit("responses: refusal", TYPES, "responses", dress=sorry("output", [ITEM])), Turn(), REFUSED),

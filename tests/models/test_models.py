@@ -150,6 +150,19 @@ def test_the_python_package(habit: Habit, place: Place, monkeypatch: pytest.Monk
     check_bill(server, result.metrics)
 
 
+def test_what_a_user_sets_is_never_left_out(place: Place) -> None:
+    def only_default(request: Request) -> Refusal | None:
+        words = "'temperature' does not support 0.2 with this model. Only the default (1) value is supported."
+        is_set = request.body.get("temperature", 1) != 1
+        return said(f"Unsupported value: {words}", "temperature", "unsupported_value") if is_set else None
+
+    habit = Habit("temperature", "johny-b/llmcomp#69", rules=(only_default,), learns=1)
+    with serve(habit, "bash", "whole") as server:
+        status, result, _ = place.run(server, "bash", RLM_SAMPLING='{"temperature": 0.2}')
+    assert (status, result["stop_reason"], server.requests) == (3, "model_failed", 1), result
+    assert "`sampling` sets `temperature`: leave it out" in result["error"]
+
+
 def test_the_judge_is_strict() -> None:
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": {}, "x": 1}}
     messages = [{"role": "assistant", "content": None, "tool_calls": [call], "reasoning": ""}, {"role": "user"}]

@@ -15,9 +15,6 @@ use super::rules::ErrorKind;
 use super::sub_llm::{LEAST_COMPLETION, SubLlm, SubLlmOptions, new_id, new_request_id};
 use crate::ledger::{Estimate, Ledger};
 
-/// The end of a reply for which the context window had no more room (Anthropic).
-const WINDOW_EXCEEDED: &str = "model_context_window_exceeded";
-
 /// A deadline this near counts as passed.
 const NEARLY: Duration = Duration::from_millis(20);
 
@@ -79,12 +76,6 @@ impl HttpModel {
         };
         let (result, usage, attempts) = llm.sender.exchange(&sent, deadline, check).await;
         match result {
-            Ok(reply)
-                if reply.finish_reason.as_deref() == Some(WINDOW_EXCEEDED) && !has_calls(&reply.message) =>
-            {
-                let message = "the model's context window was full before the reply ended".to_owned();
-                Err(ModelError { kind: ModelErrorKind::TooLong, message, usage, attempts })
-            }
             Ok(reply) => Ok(ChatReply { request_id, usage, attempts, ..reply }),
             Err(error) => {
                 let kind = match !tools.is_empty() && refuses_tools(&error) {
@@ -97,7 +88,11 @@ impl HttpModel {
                          `tool_calls = false` begins with that; it said: {error}"
                     );
                 }
-                let message = self.models.explain(&error, attempts);
+                let mut message = self.models.explain(&error, attempts);
+                if let Some(field) = refused_field(&error, sampling) {
+                    message +=
+                        &format!("; `sampling` sets `{field}`: leave it out, or set what the server takes");
+                }
                 Err(ModelError { kind, message, usage, attempts })
             }
         }
@@ -166,8 +161,10 @@ fn of_request(estimate: Estimate, request: ChatRequest<'_>) -> Estimate {
     Estimate { is_reserved, cached_tokens: cached_tokens.min(estimate.prompt_tokens), ..estimate }
 }
 
-fn has_calls(message: &Json) -> bool {
-    message.get("tool_calls").and_then(Json::as_array).is_some_and(|calls| !calls.is_empty())
+/// The field of `sampling` that an error names, if it does: what a user sets is never left out in silence.
+fn refused_field<'a>(error: &SubCallError, sampling: &'a Map<String, Json>) -> Option<&'a str> {
+    let SubCallError::Status { status: 400 | 422, message } = error else { return None };
+    sampling.keys().map(String::as_str).find(|field| message.contains(*field))
 }
 
 /// True if a server refuses a request for its tools.

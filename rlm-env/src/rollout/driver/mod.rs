@@ -39,6 +39,9 @@ use crate::workspace::Workspace;
 /// Percentage of the context window from which on the model gets its last turn.
 const FULL_PERCENT: u128 = 92;
 
+/// The end of a reply for which the context window had no more room (Anthropic).
+const WINDOW_EXCEEDED: &str = "model_context_window_exceeded";
+
 /// The end of a question, or of a rollout.
 #[derive(Clone, Debug)]
 pub(super) struct End {
@@ -357,9 +360,16 @@ impl RolloutDriver<'_> {
                 *longest = reply.usage.completion_tokens.max(*longest);
                 let Usage { prompt_tokens, completion_tokens, cached_tokens, .. } = reply.usage;
                 let read = self.read(&reply);
-                self.conversation.reply(reply.message);
+                let ChatReply { message, finish_reason, .. } = reply;
+                self.conversation.reply(message);
                 self.conversation.counted(prompt_tokens.saturating_add(completion_tokens), cached_tokens);
-                Ok(Ok(read))
+                let is_full = finish_reason.as_deref() == Some(WINDOW_EXCEEDED);
+                Ok(if is_full && matches!(read.request, ReplyRequest::Nothing(_)) {
+                    let error = "the model's context window was full before its reply ended".to_owned();
+                    Err(Stop { reason: StopReason::ContextFull, error: Some(error) })
+                } else {
+                    Ok(read)
+                })
             }
             Err(error) => {
                 let stop = Stop::from(error);

@@ -118,7 +118,8 @@ impl Adapter<'_> {
         let has_calls =
             reply.get("tool_calls").and_then(Json::as_array).is_some_and(|calls| !calls.is_empty())
                 || reply.get("function_call").is_some_and(Json::is_object);
-        let form = if has_calls { self.rules.null_content } else { Some(NullContent::Empty) };
+        let is_refusal = reply.get("refusal").is_some_and(Json::is_string);
+        let form = if has_calls || is_refusal { self.rules.null_content } else { Some(NullContent::Empty) };
         match form {
             None => {}
             Some(NullContent::Empty) => {

@@ -5,6 +5,9 @@ use serde_json::{Map, Value as Json, json};
 /// Fields whose text names something: it comes whole, and some servers repeat it in each piece. Other texts are continued.
 const LABELS: [&str; 6] = ["role", "id", "type", "name", "format", "finish_reason"];
 
+/// Fields with parts of a text.
+const PARTS: [&str; 2] = ["content", "thinking"];
+
 /// A field that only pads pieces to a common length.
 const PADDING: &str = "obfuscation";
 
@@ -67,10 +70,6 @@ impl Pieces {
             for call in calls.iter_mut().filter_map(Json::as_object_mut) {
                 call.shift_remove("index");
             }
-            // A first piece begins each text, also one that stays empty.
-            if message.get("content").and_then(Json::as_str) == Some("") {
-                message.insert("content".to_owned(), Json::Null);
-            }
         }
         body.insert("object".to_owned(), "chat.completion".into());
         body.insert("choices".to_owned(), choices.into());
@@ -99,6 +98,13 @@ fn join(old: &mut Json, new: Json, name: &str) {
         (_, Json::Null) => {}
         (Json::String(old), Json::String(new)) if !LABELS.contains(&name) => old.push_str(&new),
         (Json::String(old), Json::String(_)) if !old.is_empty() => {}
+        // Mistral mixes texts and parts; whole, all are parts.
+        (Json::Array(old), Json::String(new)) if name == "content" => join_item(old, text_part(new), name),
+        (old @ Json::String(_), Json::Array(new)) if name == "content" => {
+            let before = old.as_str().filter(|text| !text.is_empty()).map(|text| text_part(text.to_owned()));
+            *old = Json::Array(before.into_iter().collect());
+            join(old, new.into(), name);
+        }
         (Json::Array(old), Json::Array(new)) => new.into_iter().for_each(|item| join_item(old, item, name)),
         (old @ Json::Object(_), Json::Object(new)) => {
             new.into_iter().for_each(|(name, value)| join_field(old, name, value));
@@ -107,8 +113,12 @@ fn join(old: &mut Json, new: Json, name: &str) {
     }
 }
 
+fn text_part(text: String) -> Json {
+    json!({"type": "text", "text": text})
+}
+
 /// Joins an item to the one that it continues, or adds it. Items have an index for that; calls of tools may have only an id, in
-/// their first piece.
+/// their first piece, and parts of a text or a thought only their type.
 fn join_item(items: &mut Vec<Json>, item: Json, name: &str) {
     let id = |item: &Json| item["id"].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
     let continues = |old: &Json| match (id(old), id(&item)) {
@@ -117,6 +127,12 @@ fn join_item(items: &mut Vec<Json>, item: Json, name: &str) {
     };
     let before = match &item["index"] {
         Json::Null if name == "tool_calls" && id(&item).is_none() => items.last_mut(),
+        Json::Null if PARTS.contains(&name) => {
+            let is_continued = |old: &&mut Json| {
+                old["type"] == item["type"] && ["text", "thinking"].iter().any(|kind| item["type"] == *kind)
+            };
+            items.last_mut().filter(is_continued)
+        }
         Json::Null => None,
         index => items.iter_mut().rev().find(|old| old["index"] == *index).filter(|old| continues(old)),
     };
@@ -182,6 +198,10 @@ mod tests {
         let expected = json!({
             "role": "assistant", "content": null, "tool_calls": [call("a", "{\"x\": 1}"), call("b", "{}")],
         });
+        let begun = |mut message: Json| {
+            message["content"] = "".into();
+            message
+        };
         let usual = [
             json!({"role": "assistant", "content": ""}),
             numbered(0, call("a", "")),
@@ -190,7 +210,7 @@ mod tests {
             numbered(1, call("b", "{")),
             more(1, "}"),
         ];
-        assert_eq!(message(usual), expected);
+        assert_eq!(message(usual), begun(expected.clone()));
         // The name and the id again in each piece.
         let again =
             [numbered(0, call("a", "{\"x\":")), numbered(0, call("a", " 1}")), numbered(1, call("b", "{}"))];
@@ -203,6 +223,25 @@ mod tests {
             json!({"tool_calls": [call("b", "{}")]}),
         ];
         assert_eq!(message(no_number), expected);
+    }
+
+    #[test]
+    fn parts_of_a_text_come_together() {
+        let thinking = |text: &str| json!({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]});
+        let pieces = [
+            json!({"role": "assistant", "content": ""}),
+            thinking("Let "),
+            thinking("me"),
+            json!({"content": "He"}),
+            json!({"content": [{"type": "text", "text": "llo"}]}),
+            json!({"content": [{"type": "reference", "reference_ids": [1]}]}),
+        ];
+        let expected = json!([
+            {"type": "thinking", "thinking": [{"type": "text", "text": "Let me"}]},
+            {"type": "text", "text": "Hello"},
+            {"type": "reference", "reference_ids": [1]},
+        ]);
+        assert_eq!(message(pieces)["content"], expected);
     }
 
     #[test]

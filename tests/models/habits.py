@@ -384,7 +384,7 @@ HABITS = [
     Habit("mistral's ids", "langchain-ai/langchain#24668; those that are ours", server="mistral",
           rules=(mistral_rule,), odd=on_calls(lambda call: call.pop("id")), allowed=CALLS, bounds=("max_tokens",)),
     Habit("vllm", "vllm-project/vllm#48922, #39780; its protocol.py", server="vllm", rules=(vllm_rule,), dress=vllm,
-          odd=token_ids, turns=CUT_ARGUMENTS, seen=mended, settings={"RLM_TOKEN_IDS": "true"},
+          odd=token_ids, turns=CUT_ARGUMENTS, seen=mended, learns=1, settings={"RLM_TOKEN_IDS": "true"},
           allowed=(*THINKS, "messages.annotations", "return_token_ids"), **BOTH),
     Habit("vllm anywhere", "vllm-project/vllm#48922", rules=(vllm_rule,), turns=CUT_ARGUMENTS, seen=mended, learns=1),
     Habit("sglang", "sgl-project/sglang#28035", server="sglang", rules=(vllm_rule,), dress=thinks("reasoning_content"),

@@ -7,24 +7,33 @@ from collections.abc import Iterable
 from typing import Any
 
 import anthropic.types
+import google.genai.types
 import openai.types.chat
 import openai.types.responses
 import typing_extensions as te
 from anthropic.types.message_create_params import MessageCreateParams
 from openai.types.chat.completion_create_params import CompletionCreateParams
+from gemini import GenerateContent
 from openai.types.responses.response_create_params import ResponseCreateParams
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-REQUESTS = {"chat": CompletionCreateParams, "responses": ResponseCreateParams, "anthropic": MessageCreateParams}
+REQUESTS = {
+    "chat": CompletionCreateParams,
+    "responses": ResponseCreateParams,
+    "anthropic": MessageCreateParams,
+    "gemini": GenerateContent,
+}
 REPLIES = {
     "chat": openai.types.chat.ChatCompletion,
     "responses": openai.types.responses.Response,
     "anthropic": anthropic.types.Message,
+    "gemini": google.genai.types.GenerateContentResponse,
 }
 EVENTS = {
     "chat": openai.types.chat.ChatCompletionChunk,
     "responses": openai.types.responses.ResponseStreamEvent,
     "anthropic": anthropic.types.RawMessageStreamEvent,
+    "gemini": google.genai.types.GenerateContentResponse,
 }
 OTHER_VALUE = "is none of"
 """A union's branch with fewer of these is the one that was meant."""
@@ -81,7 +90,9 @@ def without(found: Iterable[str], allowed: Iterable[str]) -> list[str]:
 
 
 def request(api: str, body: Any, allowed: Iterable[str] = ()) -> list[str]:
-    return without(differences(body, REQUESTS[api]), allowed)
+    kind = REQUESTS[api]
+    is_model = isinstance(kind, type) and issubclass(kind, BaseModel)
+    return without(faults(kind, body) if is_model else differences(body, kind), allowed)
 
 
 @functools.cache
@@ -89,10 +100,16 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
+def faults(kind: Any, value: Any) -> list[str]:
+    try:
+        adapter(kind).validate_python(value)
+    except ValidationError as error:
+        lines = [(line["loc"], line["msg"]) for line in error.errors()]
+        return ["".join(f".{part}" for part in loc if isinstance(part, str)) + f": {said}" for loc, said in lines]
+    return []
+
+
 def sent(kinds: dict[str, Any], api: str, value: Any, allowed: Iterable[str]) -> None:
     """Fails unless the SDK can read what a stand-in sends, but for what is odd about it."""
-    try:
-        adapter(kinds[api]).validate_python(value)
-    except ValidationError as error:
-        at = ["".join(f".{part}" for part in line["loc"] if isinstance(part, str)) for line in error.errors()]
-        assert without(at, allowed) == [], (value, error)
+    found = without(faults(kinds[api], value), allowed)
+    assert found == [], (value, found)

@@ -248,7 +248,8 @@ class Server:
             return self.fail(request, fault, number)
         if self.habit.told.get(number, "") not in request.text:
             self.wrong.append(f"request {number} does not say {self.habit.told[number]!r}: {request.text[-600:]}")
-        given = [name for name in self.habit.bounds if request.body.get(name) == BOUND]
+        bounds = self.bounds(request)
+        given = [name for name in self.habit.bounds if bounds.get(name) == BOUND]
         if len(given) != 1:
             self.wrong.append(f"request {number} is bounded by {given}, not by one of {self.habit.bounds}")
         if is_summary:
@@ -261,6 +262,10 @@ class Server:
             self.replies += 1
         message = self.message(number, turn)
         return self.reply(request, message, turn, keeps=not is_summary)
+
+    def bounds(self, request: Request) -> Json:
+        """Where the bound of a completion is."""
+        return request.body
 
     def check_beginning(self, request: Request, is_summary: bool) -> None:
         """The request begins with the one before, byte for byte: that is what caches and trainers need."""

@@ -9,8 +9,8 @@ import uuid
 import judge
 import pytest
 from habits import ENDINGS, HABITS
-from servers import SUMMARY_IS_ASKED, Habit, Server
-from wires import Turn
+from servers import SUMMARY_IS_ASKED, Habit, Request, Server, said
+from wires import Refusal, Turn
 
 import rlm_env
 from conftest import PATIENCE, PRICES, PROGRAMS, REPOSITORY, Place, call, script, serve

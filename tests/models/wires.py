@@ -78,6 +78,9 @@ class Chat:
             first = {"role": "assistant", "content": "" if isinstance(message.get("content"), str) else None}
             deltas = [first, *self.deltas(message)]
             found += [{**head, "choices": [{**rest, "delta": delta, "finish_reason": None}]} for delta in deltas]
+            # Each event has the ids of its own tokens: here all are in the first.
+            for event in found[1:]:
+                event["choices"][0].pop("token_ids", None)
             found.append({**head, "choices": [{"index": rest["index"], "delta": {}, "finish_reason": end}]})
         return [(None, event) for event in found + ([{**head, "choices": [], "usage": usage}] if usage else [])]
 

@@ -81,6 +81,7 @@ pub struct Rule {
     status: StatusCode,
     headers: Vec<(String, String)>,
     usage: Option<(u64, u64)>,
+    cached: Option<u64>,
     answer: Answer,
     in_pieces: bool,
     delivery: Delivery,
@@ -117,6 +118,7 @@ impl Rule {
             status: StatusCode::OK,
             headers: Vec::new(),
             usage: Some((10, 5)),
+            cached: None,
             answer: Answer::Echo,
             in_pieces: false,
             delivery: Delivery::Whole,
@@ -192,6 +194,12 @@ impl Rule {
     #[must_use]
     pub fn usage(self, prompt: u64, completion: u64) -> Self {
         Self { usage: Some((prompt, completion)), ..self }
+    }
+
+    /// Reports so many of the prompt's tokens as read from a cache.
+    #[must_use]
+    pub fn cached(self, tokens: u64) -> Self {
+        Self { cached: Some(tokens), ..self }
     }
 
     /// Reports no tokens.
@@ -531,6 +539,9 @@ async fn answer(
             "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt.saturating_add(completion),
         });
     }
+    if let Some(cached) = rule.cached {
+        body["usage"]["prompt_tokens_details"] = json!({"cached_tokens": cached});
+    }
     let (mut headers, mut text) = (rule.headers, body.to_string());
     if rule.in_pieces {
         headers.push(("content-type".to_owned(), "text/event-stream".to_owned()));
@@ -546,7 +557,9 @@ fn events(body: &Value) -> String {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": reason});
         json!({"id": id, "object": "chat.completion.chunk", "model": body["model"], "choices": [choice]})
     };
-    let mut pieces = vec![piece(json!({"role": "assistant", "content": ""}), &Value::Null)];
+    // As OpenAI begins a reply with text, and one without.
+    let begun = if choice["message"]["content"].is_null() { Value::Null } else { "".into() };
+    let mut pieces = vec![piece(json!({"role": "assistant", "content": begun}), &Value::Null)];
     let mut delta = |delta: Value| pieces.push(piece(delta, &Value::Null));
     for (name, value) in choice["message"].as_object().into_iter().flatten() {
         match (name.as_str(), value) {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rlm_core::text::cut;
-use rlm_rootd::ChatMessage;
+use rlm_rootd::{ChatMessage, Usage};
 use serde_json::{Value as Json, json};
 
 use super::calls::CallForm;
@@ -34,7 +34,7 @@ pub(super) struct Conversation {
     /// Tokens of the messages before `counted`.
     tokens: u64,
     counted: usize,
-    /// Tokens of the beginning that the server had in its cache when it counted.
+    /// Tokens of the beginning that the server is expected to have in its cache.
     cached_tokens: u64,
     log: Arc<Log>,
     transcript: Transcript,
@@ -91,14 +91,17 @@ impl Conversation {
         self.push(MessageKind::Output, message);
     }
 
-    /// Sets the token count of the whole conversation, as a server reported it, and how many of them were in its cache.
-    pub(super) fn counted(&mut self, tokens: u64, cached_tokens: u64) {
-        self.tokens = tokens;
-        self.cached_tokens = cached_tokens;
+    /// Sets the token count of the whole conversation, as a server reported it. Its cache is expected to have the prompt from now on,
+    /// unless it had nothing of the beginning that was sent before.
+    pub(super) fn counted(&mut self, usage: &Usage) {
+        let is_known = self.counted > 0;
+        let is_cached = !is_known || usage.cached_tokens > 0 || usage.cache_write_tokens > 0;
+        self.cached_tokens = if is_cached { usage.prompt_tokens } else { 0 };
+        self.tokens = usage.prompt_tokens.saturating_add(usage.completion_tokens);
         self.counted = self.messages.len();
     }
 
-    /// Tokens of the beginning of the conversation that the server had in its cache when it was asked last.
+    /// Tokens of the beginning of the conversation that the server is expected to have in its cache.
     pub(super) fn cached_tokens(&self) -> u64 {
         self.cached_tokens
     }

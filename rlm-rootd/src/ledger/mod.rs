@@ -803,6 +803,33 @@ mod tests {
     }
 
     #[test]
+    fn a_cached_prompt_costs_and_reserves_less() {
+        let prices = Prices::from_toml(
+            "[models.m]\nprompt = 1.0\ncompletion = 2.0\ncached = 0.1\ncache_write = 1.25\n",
+        );
+        let budget = Budget { cost_usd: Some(0.001), ..Budget::default() };
+        let ledger = Arc::new(Ledger::new(budget, prices.unwrap()));
+        let cost = |ledger: &Ledger| ledger.snapshot().used.cost_usd.unwrap();
+        // What is not in the cache may be written to it: 600 × 1.25 + 100 × 2 units of 10⁻⁶ USD.
+        let most = ledger.amounts(&estimate(600, 100)).cost_usd.unwrap();
+        assert!((most - 0.000_95).abs() < 1e-12, "{most}");
+        ledger.reserve(&estimate(801, 0)).unwrap_err();
+        let cached = Estimate { cached_tokens: 800, ..estimate(801, 400) };
+        let reservation = ledger.reserve(&cached).unwrap();
+        let spent =
+            Usage { cached_tokens: 700, cache_write_tokens: 100, reasoning_tokens: 9, ..usage(801, 10) };
+        reservation.settle(&spent);
+        assert!((cost(&ledger) - (70.0 + 125.0 + 1.0 + 20.0) / 1e6).abs() < 1e-12, "{}", cost(&ledger));
+        assert_eq!(ledger.snapshot().used.cached_tokens, 700);
+        // A cost that the server tells comes before the prices.
+        let told = Usage { cost_usd: Some(0.0002), ..usage(500, 100) };
+        ledger.reserve(&Estimate { cached_tokens: 500, ..estimate(500, 100) }).unwrap().settle(&told);
+        assert!((cost(&ledger) - 0.000_416).abs() < 1e-12, "{}", cost(&ledger));
+        assert_eq!((spent + told).cost_usd, None, "a part of the sum has no told cost");
+        assert_eq!((told + Usage::default()).cost_usd, Some(0.0002));
+    }
+
+    #[test]
     fn many_threads_never_overrun_it() {
         let ledger = ledger(Budget { calls: Some(5000), tokens: Some(100_000), ..Budget::default() });
         thread::scope(|scope| {

@@ -39,6 +39,9 @@ const REQUEST_ID_HEADERS: [&str; 3] = ["x-request-id", "idempotency-key", "x-acp
 /// Header with the id of the batch that a request belongs to.
 const BATCH_ID_HEADER: &str = "x-rlm-batch-id";
 
+/// Header of LiteLLM's proxy with the cost of a reply that comes whole, in USD.
+const COST_HEADER: &str = "x-litellm-response-cost";
+
 /// The version of Anthropic's interface (<https://docs.anthropic.com/en/api/versioning>).
 const ANTHROPIC_VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 
@@ -273,19 +276,19 @@ impl Models {
             }
             let body = self.api.body(messages, sent, streams, &rules);
             let replied = self.send(ids, body.bytes, streams).await;
-            match &replied {
-                Err(failure) if self.learn(model, &rules, failure, Refused { messages, fields, streams }) => {
+            if let Err(failure) = &replied {
+                if self.learn(model, &rules, failure, Refused { messages, fields, streams }) {
                     continue;
                 }
-                Err(failure) if streams && refuses_stream(&failure.error) => {
-                    self.stop_streaming("it refuses to stream")
+                if streams && refuses_stream(&failure.error) {
+                    self.stop_streaming("it refuses to stream");
+                    continue;
                 }
-                Ok(reply) if streams && !reply.body.get("usage").is_some_and(Json::is_object) => {
-                    self.stop_streaming("streamed ones have no usage");
-                    return replied;
-                }
-                _ => return replied.map(|reply| Reply { adapted: body.adapted, ..reply }),
             }
+            if streams && replied.as_ref().is_ok_and(|reply| reply.reported_usage().is_none()) {
+                self.stop_streaming("streamed replies have no usage");
+            }
+            return replied.map(|reply| Reply { adapted: body.adapted, ..reply });
         }
     }
 
@@ -328,6 +331,8 @@ impl Models {
         let response = request.send().await.map_err(|error| self.broken(&error))?;
         let status = response.status();
         let asked = asked_pause(response.headers());
+        let cost =
+            response.headers().get(COST_HEADER).and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
         let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         if status.is_success() && kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
             return self.read_pieces(response).await;
@@ -338,7 +343,11 @@ impl Models {
             let body = body.unwrap_or_default();
             return Err(self.refused(status, asked, &body));
         }
-        self.reply(self.json(&body?)?)
+        let mut reply = self.reply(self.json(&body?)?)?;
+        if let (Some(cost), Some(usage)) = (cost, reply.body.get_mut("usage").and_then(Json::as_object_mut)) {
+            usage.entry("cost").or_insert_with(|| cost.into());
+        }
+        Ok(reply)
     }
 
     /// A reply of status 200, which may be an error all the same.

@@ -18,12 +18,18 @@ const MAX_COST_USD: f64 = 1e4;
 const CACHED: [&str; 3] =
     ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
 
-/// Where servers put the tokens that were written to it: OpenRouter and our own Anthropic wire, LiteLLM.
-const CACHE_WRITE: [&str; 2] =
-    ["/prompt_tokens_details/cache_write_tokens", "/prompt_tokens_details/cache_creation_tokens"];
+/// Where servers put the tokens that were written to it: OpenAI, OpenRouter and our own Anthropic wire, LiteLLM, DashScope.
+const CACHE_WRITE: [&str; 3] = [
+    "/prompt_tokens_details/cache_write_tokens",
+    "/prompt_tokens_details/cache_creation_tokens",
+    "/prompt_tokens_details/cache_creation_input_tokens",
+];
 
 /// Where servers put the tokens of a completion that are reasoning: OpenAI and most others.
 const REASONING: [&str; 2] = ["/completion_tokens_details/reasoning_tokens", "/reasoning_tokens"];
+
+/// xAI's units of a cost, a USD (<https://docs.x.ai/developers/cost-tracking>).
+const TICKS_PER_USD: f64 = 1e10;
 
 /// Fields of a body and of a choice that OpenAI's form always has.
 const USUAL: [&str; 9] =
@@ -110,10 +116,16 @@ impl Reply {
 
     /// The usage and cost as reported by the server; estimated if it reports none.
     pub(super) fn usage(&self, estimate: &Estimate) -> Usage {
-        let reported = |place: &&str| Some(self.body.get("usage")?.pointer(place)?.as_u64()?.min(MAX_TOKENS));
+        let usage = self.reported_usage();
+        let reported = |place: &&str| Some(usage?.pointer(place)?.as_u64()?.min(MAX_TOKENS));
         let first = |places: &[&str]| places.iter().find_map(reported);
         let (prompt, completion) = (first(&["/prompt_tokens"]), first(&["/completion_tokens"]));
-        let cost = self.body.pointer("/usage/cost").and_then(Json::as_f64);
+        // Gemini and xAI count reasoning in the total alone.
+        let beyond_prompt =
+            first(&["/total_tokens"]).zip(prompt).map(|(total, prompt)| total.saturating_sub(prompt));
+        let completion = completion.map(|tokens| tokens.max(beyond_prompt.unwrap_or(0)));
+        let amount = |place: &str| usage?.pointer(place)?.as_f64();
+        let cost = amount("/cost").or_else(|| Some(amount("/cost_in_usd_ticks")? / TICKS_PER_USD));
         let prompt_tokens = prompt.unwrap_or(estimate.prompt_tokens);
         let completion_tokens = completion.unwrap_or_else(|| self.completion_tokens());
         let cached_tokens = first(&CACHED).unwrap_or(0).min(prompt_tokens);
@@ -128,11 +140,60 @@ impl Reply {
         }
     }
 
+    /// The usage as reported: in streams of Moonshot, it is in the choice.
+    pub(super) fn reported_usage(&self) -> Option<&Json> {
+        let places = ["/usage", "/choices/0/usage"].into_iter().filter_map(|place| self.body.pointer(place));
+        places.into_iter().find(|usage| usage.is_object())
+    }
+
     /// The tokens of all choices, as estimated.
     fn completion_tokens(&self) -> u64 {
         let choices = self.body.get("choices").and_then(Json::as_array);
         choices.map_or(0, |choices| {
             choices.iter().map(|choice| text_tokens(&choice["message"].to_string())).sum()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn servers_put_parts_of_usage_in_different_places() {
+        let estimate = Estimate {
+            model: "m".into(),
+            prompt_tokens: 9,
+            cached_tokens: 0,
+            completion_tokens: 9,
+            is_reserved: false,
+        };
+        let usage = |usage: Json| Reply::new(json!({"choices": [], "usage": usage})).usage(&estimate);
+        let base = || Usage::new(100, 10);
+        let openai = json!({
+            "prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110,
+            "prompt_tokens_details": {"cached_tokens": 80, "cache_write_tokens": 30},
+            "completion_tokens_details": {"reasoning_tokens": 4},
+        });
+        let parts = Usage { cached_tokens: 80, cache_write_tokens: 20, reasoning_tokens: 4, ..base() };
+        assert_eq!(usage(openai), parts);
+        let deepseek = json!({"prompt_tokens": 100, "completion_tokens": 10, "prompt_cache_hit_tokens": 64});
+        assert_eq!(usage(deepseek), Usage { cached_tokens: 64, ..base() });
+        let gemini = json!({"prompt_tokens": 100, "completion_tokens": 1, "total_tokens": 110});
+        assert_eq!(usage(gemini), base());
+        let openrouter = json!({"prompt_tokens": 100, "completion_tokens": 10, "cost": 0.25});
+        assert_eq!(usage(openrouter), Usage { cost_usd: Some(0.25), ..base() });
+        let xai =
+            json!({"prompt_tokens": 100, "completion_tokens": 10, "cost_in_usd_ticks": 5_000_000_000_u64});
+        assert_eq!(usage(xai).cost_usd, Some(0.5));
+        for nonsense in [json!(-1), json!(1e9), json!("1")] {
+            let told = usage(json!({"prompt_tokens": 100, "completion_tokens": 10, "cost": nonsense}));
+            assert_eq!(told.cost_usd, None);
+        }
+        let moonshot = json!({"choices": [{"usage": {"prompt_tokens": 100, "completion_tokens": 10}}]});
+        assert_eq!(Reply::new(moonshot).usage(&estimate), base());
+        assert!(usage(Json::Null).is_estimated);
     }
 }

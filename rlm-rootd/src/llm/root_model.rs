@@ -60,7 +60,7 @@ pub struct ChatRequest<'a> {
     pub sampling: &'a Map<String, Json>,
     /// The most tokens of the completion. None: the model's own limit.
     pub max_tokens: Option<u64>,
-    /// Tokens of the beginning of the conversation that the server had in its cache when it was asked last.
+    /// Tokens of the beginning of the conversation that the server is expected to have in its cache.
     pub cached_tokens: u64,
     /// Deadline for the reply.
     pub deadline: Instant,

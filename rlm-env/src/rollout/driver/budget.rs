@@ -58,7 +58,12 @@ impl RolloutDriver<'_> {
     pub(super) async fn reserve_last_turn(&self) -> Result<(), Exhausted> {
         let tokens = self.expected_tokens();
         let Some(turn) = self.estimate(tokens) else { return Ok(()) };
-        let last = Estimate { prompt_tokens: turn.prompt_tokens + tokens + LAST_TURN_GROWTH, ..turn.clone() };
+        let last = Estimate {
+            prompt_tokens: turn.prompt_tokens + tokens + LAST_TURN_GROWTH,
+            // By then the cache has this turn's prompt.
+            cached_tokens: if turn.cached_tokens > 0 { turn.prompt_tokens } else { 0 },
+            ..turn.clone()
+        };
         let ledger = &self.registered.ledger;
         let waiting = ledger.reserve_later_when_free(&last, &turn);
         self.in_time(waiting, || ledger.reserve_later(&last, Some(&turn))).await

@@ -358,11 +358,10 @@ impl RolloutDriver<'_> {
             Ok(reply) => {
                 let longest = &mut self.progress.longest_completion;
                 *longest = reply.usage.completion_tokens.max(*longest);
-                let Usage { prompt_tokens, completion_tokens, cached_tokens, .. } = reply.usage;
                 let read = self.read(&reply);
-                let ChatReply { message, finish_reason, .. } = reply;
+                let ChatReply { message, finish_reason, usage, .. } = reply;
                 self.conversation.reply(message);
-                self.conversation.counted(prompt_tokens.saturating_add(completion_tokens), cached_tokens);
+                self.conversation.counted(&usage);
                 let is_full = finish_reason.as_deref() == Some(WINDOW_EXCEEDED);
                 Ok(if is_full && matches!(read.request, ReplyRequest::Nothing(_)) {
                     let error = "the model's context window was full before its reply ended".to_owned();

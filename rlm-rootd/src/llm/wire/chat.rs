@@ -186,3 +186,168 @@ fn changed(message: &ChatMessage, change: impl FnOnce(&mut Map<String, Json>)) -
 fn is_object(text: &str) -> bool {
     serde_json::from_str::<Map<String, Json>>(text).is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// JSON of any kind, a few levels deep.
+    fn json() -> impl Strategy<Value = Json> {
+        let leaf = prop_oneof![
+            Just(Json::Null),
+            any::<bool>().prop_map(Json::from),
+            any::<i64>().prop_map(Json::from),
+            any::<f64>().prop_map(Json::from),
+            ".{0,12}".prop_map(Json::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Json::from),
+                fields(inner).prop_map(Json::from)
+            ]
+        })
+    }
+
+    fn fields(value: impl Strategy<Value = Json>) -> impl Strategy<Value = Map<String, Json>> {
+        prop::collection::vec(("[a-z_]{1,9}", value), 0..4).prop_map(|fields| fields.into_iter().collect())
+    }
+
+    /// Calls with ids and arguments of every kind.
+    fn call() -> impl Strategy<Value = Json> {
+        let id = prop_oneof![
+            Just(Json::Null),
+            Just(json!("")),
+            Just(json!("a")),
+            "[a-z:.0-9]{1,40}".prop_map(Json::from)
+        ];
+        let text = prop_oneof![
+            Just("{\"code\":  \"x\"}\n".to_owned()),
+            Just("{\"code".to_owned()),
+            ".{0,20}".boxed()
+        ];
+        let arguments = prop_oneof![text.prop_map(Json::from), json()];
+        (id, "[a-z_.:0-9]{0,12}", arguments, fields(json())).prop_map(|(id, name, arguments, others)| {
+            let mut call = Map::from_iter([("id".to_owned(), id), ("type".to_owned(), "function".into())]);
+            call.insert("function".to_owned(), json!({"name": name, "arguments": arguments}));
+            others.into_iter().for_each(|(name, value)| drop(call.entry(name).or_insert(value)));
+            call.into()
+        })
+    }
+
+    fn reply() -> impl Strategy<Value = Json> {
+        let content = prop_oneof![
+            Just(Json::Null),
+            ".{0,40}".prop_map(Json::from),
+            prop::collection::vec(json(), 0..3).prop_map(Json::from)
+        ];
+        (content, prop::collection::vec(call(), 0..4), fields(json())).prop_map(|(content, calls, others)| {
+            let mut reply =
+                Map::from_iter([("role".to_owned(), json!("assistant")), ("content".to_owned(), content)]);
+            if !calls.is_empty() {
+                reply.insert("tool_calls".to_owned(), calls.into());
+            }
+            others.into_iter().for_each(|(name, value)| drop(reply.entry(name).or_insert(value)));
+            reply.into()
+        })
+    }
+
+    fn sent(messages: &[Json], rules: &Rules) -> (Vec<Json>, Vec<String>) {
+        let messages: Vec<ChatMessage> = messages.iter().cloned().map(Into::into).collect();
+        let Body { bytes, adapted } = body(&messages, Map::new(), rules);
+        let mut body: Json = serde_json::from_slice(&bytes).unwrap();
+        (serde_json::from_value(body["messages"].take()).unwrap(), adapted)
+    }
+
+    proptest! {
+        #[test]
+        fn any_reply_goes_back_as_it_came(reply in reply(), answer in json()) {
+            let answer = json!({"role": "tool", "tool_call_id": "a", "content": answer});
+            let (sent, adapted) = sent(&[json!({"role": "user", "content": "?"}), reply.clone(), answer.clone()], &Rules::default());
+            let mut expected = reply;
+            let is_empty = expected["content"].is_null() && expected.get("tool_calls").is_none();
+            if is_empty && expected["refusal"].as_str().is_none() && !expected["function_call"].is_object() {
+                expected["content"] = "".into();
+            }
+            prop_assert_eq!(&sent[1..], &[expected, answer]);
+            prop_assert_eq!(adapted.is_empty(), !is_empty || sent[1]["content"].is_null());
+        }
+    }
+
+    /// A rule of a server by its name.
+    fn rules(name: &str) -> Rules {
+        Rules::named(name, "m").unwrap()
+    }
+
+    #[test]
+    fn a_request_begins_with_the_one_before() {
+        let messages: Vec<ChatMessage> = [
+            json!({"role": "system", "content": "s"}),
+            json!({"role": "user", "content": "q"}),
+            json!({"role": "assistant", "content": "a", "x": 1.50}),
+            json!({"role": "user", "content": "more"}),
+        ]
+        .map(Into::into)
+        .into();
+        let bytes = |count: usize| {
+            let bytes = body(&messages[..count], Map::new(), &Rules::default()).bytes;
+            String::from_utf8(bytes).unwrap().trim_end_matches("]}").to_owned()
+        };
+        assert!(bytes(4).starts_with(&bytes(2)));
+    }
+
+    #[test]
+    fn what_a_server_refuses_is_not_sent_and_said() {
+        let call = json!({"id": "", "type": "function", "function": {"name": "f", "arguments": "{\"cut"}, "index": 0, "x": 1});
+        let reply = json!({"role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": [call, call]});
+        let answers = [1, 2].map(|at| json!({"role": "tool", "tool_call_id": "", "content": at.to_string()}));
+        let [one, two] = answers.clone();
+        let conversation = [reply, one, two, json!({"role": "user", "content": "go on"})];
+        let (mistral, adapted) = sent(&conversation, &rules("mistral"));
+        let function = json!({"name": "f", "arguments": "{\"cut"});
+        let call = |id: &str| json!({"id": id, "type": "function", "function": function, "index": 0});
+        assert_eq!(
+            mistral,
+            [
+                json!({"role": "assistant", "content": null, "tool_calls": [call("c00000000"), call("c00000001")]}),
+                json!({"role": "tool", "tool_call_id": "c00000000", "content": "1"}),
+                json!({"role": "tool", "tool_call_id": "c00000001", "content": "2"}),
+                json!({"role": "assistant", "content": "Ok."}),
+                json!({"role": "user", "content": "go on"}),
+            ]
+        );
+        assert_eq!(
+            adapted,
+            [
+                "`reasoning_content` of replies is left out: the server refuses it",
+                "calls without an id of their own get one: the server refuses them otherwise",
+                "a short reply stands between answers of tools and messages: the server wants one",
+            ]
+        );
+        let (ollama, adapted) = sent(&conversation, &rules("ollama"));
+        assert_eq!(ollama[0]["tool_calls"][0]["function"]["arguments"], "{}");
+        assert_eq!(adapted, ["arguments that are no JSON object are sent as {}: the server refuses others"]);
+        let (deepseek, _) = sent(&conversation, &rules("deepseek"));
+        assert_eq!((&deepseek[0]["content"], &deepseek[0]["reasoning_content"]), (&json!(""), &json!("hm")));
+        let (gemini, _) = sent(&conversation, &rules("gemini"));
+        let signature =
+            |at: usize| gemini[0]["tool_calls"][at].pointer("/extra_content/google/thought_signature");
+        assert_eq!((signature(0), signature(1)), (Some(&json!("skip_thought_signature_validator")), None));
+    }
+
+    #[test]
+    fn the_bound_has_the_name_that_the_server_knows() {
+        let bound = |name: &str, fields: Json| {
+            let Json::Object(fields) = fields else { unreachable!() };
+            let bytes = body(&[], fields, &rules(name)).bytes;
+            String::from_utf8(bytes).unwrap()
+        };
+        assert_eq!(bound("openai", json!({"max_tokens": 7})), r#"{"messages":[],"max_completion_tokens":7}"#);
+        assert_eq!(bound("ollama", json!({"max_completion_tokens": 7})), r#"{"messages":[],"max_tokens":7}"#);
+        let both = json!({"max_tokens": 7, "max_completion_tokens": 8});
+        assert_eq!(bound("openai", both), r#"{"messages":[],"max_completion_tokens":8}"#);
+        assert_eq!(bound("vllm", json!({"max_tokens": 7})), r#"{"messages":[],"max_tokens":7}"#);
+        assert_eq!(bound("mistral", json!({"stream": true})), r#"{"messages":[],"stream":true}"#);
+    }
+}

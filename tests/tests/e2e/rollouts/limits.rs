@@ -282,6 +282,37 @@ async fn a_rollout_that_needs_half_of_its_budget_finishes_and_none_overspends() 
 }
 
 #[tokio::test]
+async fn a_budget_counts_what_a_cache_saves() {
+    const PRICE: f64 = 10.0;
+    let price = |model: &str| format!("[models.{model}]\nprompt = {PRICE}\ncompletion = 30\ncached = 1\n");
+    // Each turn's prompt has that of the turn before, which the cache has.
+    let cost = (PRICE * (3000.0 + 300.0 + 300.0) + (3000.0 + 3300.0) + 30.0 * (100.0 + 100.0 + 60.0)) / 1e6;
+    for times in [0.5, 1.0, 2.0, 4.0] {
+        let rules = [
+            bash("RLM_CONTENT=some; echo one").usage(3000, 100).cached(0),
+            bash("echo two").usage(3300, 100).cached(3000),
+            answer("all").usage(3600, 60).cached(3300),
+        ];
+        let stage = Stage::with_prices(&(price("root") + &price("sub")), rules).await;
+        let (mut config, seen) = stage.rollout("one");
+        config.limits.budget.cost_usd = Some(cost * times);
+        let result = stage.run(config).await;
+        let case = format!("{times}: {result:?}\n{:?}", seen.outputs());
+        assert!(result.metrics.cost_usd.unwrap() <= cost * times + 1e-9, "{case}");
+        if times >= 2.0 {
+            assert_eq!(result.stop_reason, StopReason::Answered, "{case}");
+            assert!((result.metrics.cost_usd.unwrap() - cost).abs() < 1e-9, "{case}");
+            assert_eq!(
+                (result.metrics.root_llm_turns, result.metrics.root_llm_cached_tokens),
+                (3, 6300),
+                "{case}"
+            );
+        }
+        stage.end().await;
+    }
+}
+
+#[tokio::test]
 async fn a_short_rollout_may_use_most_of_its_budget() {
     for tokens in [4500, 5400, 9000] {
         let rules = [bash("echo one").usage(1300, 40), answer("all").usage(1400, 40)];

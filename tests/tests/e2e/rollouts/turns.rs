@@ -191,9 +191,9 @@ async fn malformed_calls_go_back_to_the_model_as_data() {
         assert_eq!(data["ok"], false);
         assert!(data["error"].is_string() && data["hint"].is_string(), "{data}");
     }
-    // The conversation sent back to the server is well formed.
+    // The reply goes back as it came.
     let messages = stage.root_requests()[1]["messages"].clone();
-    assert_eq!(messages[2]["tool_calls"][0]["function"]["arguments"], "{}");
+    assert_eq!(messages[2]["tool_calls"][0]["function"]["arguments"], "{\"code\": \"ls");
     assert_eq!(messages[3]["tool_call_id"], "a");
     assert_eq!(messages[4]["tool_call_id"], "b");
     stage.end().await;

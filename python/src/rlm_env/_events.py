@@ -8,7 +8,7 @@ import os
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
 from ._documents import Language, Outcome, State
@@ -120,6 +120,16 @@ class ModelCall:
     """What the server added to its reply, such as `logprobs` and `token_ids`."""
     request_id: str | None = None
     """Sent to the server as `X-Request-Id`; None without a reply."""
+    cached_tokens: int = 0
+    """The prompt's tokens that were read from the server's cache."""
+    cache_write_tokens: int = 0
+    """The prompt's tokens that were written to it at a price of their own."""
+    reasoning_tokens: int = 0
+    """The completion's tokens that are reasoning."""
+    finish_reason: str | None = None
+    """Why the reply ended, as the server gave it."""
+    adapted: list[str] = field(default_factory=list)
+    """What of the conversation was not sent as it came, and why."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +196,9 @@ class SubCall:
     attempts: int
     seconds: float
     extra: dict[str, Any] | None = None
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,10 @@ class Models:
     """The name of a model at `base_url`, or a function."""
     base_url: str | None = field(default=None, kw_only=True)
     """Address of the server, up to and with its version. None: `RLM_BASE_URL`."""
+    api: str | None = field(default=None, kw_only=True)
+    """The server's interface: "chat", "responses" or "anthropic". None: that of a known address, else "chat"."""
+    server: str | None = field(default=None, kw_only=True)
+    """A row of the table of servers: docs/models.md. None: known by its address."""
     api_key: str | None = field(default=None, kw_only=True, repr=False)
     """The server's key. None: `RLM_API_KEY`, else `OPENAI_API_KEY`, else no key."""
     budget: Budget = field(default=Budget(), kw_only=True)
@@ -77,8 +81,10 @@ class Models:
                 raise ValueError("the name of the model is empty")
         elif not callable(self.model):
             raise TypeError(f"model must be the name of a model or a function, not {self.model!r}")
-        elif self.base_url is not None or self.api_key is not None:
-            raise ValueError("a function as the model has no base_url and no api_key")
+        elif any(value is not None for value in (self.base_url, self.api, self.server, self.api_key)):
+            raise ValueError("a function as the model has no base_url, no api, no server and no api_key")
+        if self.api not in (None, "chat", "responses", "anthropic"):
+            raise ValueError(f'api must be "chat", "responses" or "anthropic", not {self.api!r}')
         if not isinstance(self.budget, Budget):
             raise TypeError(f"budget must be a Budget, not {self.budget!r}")
         check_count("parallelism", self.parallelism)
@@ -108,6 +114,8 @@ class Spending:
     """None: the price of the model is unknown."""
     usage_estimated: bool = False
     """A part of the tokens is estimated, since the server reported none."""
+    cached_tokens: int = 0
+    """Of those of prompts, what was read from the server's cache."""
 
 
 def models_of(given: Models | ChatModel | None) -> Models | None:

@@ -36,11 +36,17 @@ class Settings(TypedDict, total=False):
 
     config: Path
     base_url: str
+    api: Literal["chat", "responses", "anthropic"]
+    server: str | Mapping[str, Any]
+    """A row of the table of servers, or rules: docs/models.md."""
     api_key_env: str
     headers: Mapping[str, str]
     sampling: Mapping[str, Any]
+    token_ids: bool
     tool_calls: bool
     sub_base_url: str
+    sub_api: Literal["chat", "responses", "anthropic"]
+    sub_server: str | Mapping[str, Any]
     sub_api_key_env: str
     sub_headers: Mapping[str, str]
     sub_sampling: Mapping[str, Any]

@@ -53,13 +53,16 @@ class Rootd:
             raise StartError(f"the address of the model {models.name} is not known: give base_url, or set RLM_BASE_URL")
         key = secret if is_function else models.api_key
         if key is None:
-            key = os.environ.get("RLM_API_KEY") or os.environ.get("OPENAI_API_KEY")
+            is_anthropic = models.api == "anthropic" or "//api.anthropic.com/" in f"{base_url}/"
+            other = "ANTHROPIC_API_KEY" if is_anthropic else "OPENAI_API_KEY"
+            key = os.environ.get("RLM_API_KEY") or os.environ.get(other)
         arguments = [f"--base-url={base_url}", f"--model={models.name}", "--admin-token-env=RLM_ADMIN_TOKEN"]
         environment = {SECRET_VARIABLE: secret, "RLM_ADMIN_TOKEN": self._token}
         environment["RUST_LOG"] = os.environ.get("RUST_LOG", "warn")
         if key:
             environment["RLM_API_KEY"] = key
             arguments += ["--api-key-env", "RLM_API_KEY"]
+        arguments += [f"--{name}={value}" for name, value in (("api", models.api), ("server", models.server)) if value]
         if models.prices is not None:
             arguments.append(f"--prices={os.fspath(models.prices)}")
         file = os.path.join(self._directory, "tools.json")

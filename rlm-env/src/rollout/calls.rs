@@ -99,7 +99,7 @@ impl CallableTools {
             }
             (None, None) => {
                 let text = message_text(reply).unwrap_or_default();
-                match self.in_text(&without_thoughts(&text), turn, is_cut) {
+                match self.in_text(&text, turn, is_cut) {
                     Ok(calls) => calls,
                     Err(reason) => return ReplyRequest::Nothing(reason),
                 }
@@ -187,7 +187,7 @@ impl CallableTools {
             ReplLanguage::Bash => (&BASH_TAGS, &PYTHON_TAGS),
             ReplLanguage::Python => (&PYTHON_TAGS, &BASH_TAGS),
         };
-        let target = match fenced(text, ours, others) {
+        let target = match fenced(&without_thoughts(text), ours, others) {
             Fenced::Nothing if is_cut => return Err(NoCallReason::Cut),
             Fenced::Nothing => return Err(NoCallReason::NoCode),
             Fenced::OtherLanguage(tag) => return Err(NoCallReason::OtherLanguage(tag)),

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::{Parser, ValueEnum};
 
+use crate::Api;
+
 /// The endpoint that code in sessions calls back into: root tools, `llm_batch`, budgets.
 ///
 /// Prints one JSON line once it listens: its URL, the admin token if it made one, and the rollouts of --rollout with their
@@ -39,12 +41,18 @@ pub struct Arguments {
     /// TOML file with the prices of models
     #[arg(long, value_name = "FILE")]
     pub(super) prices: Option<PathBuf>,
-    /// OpenAI-compatible interface of the models, with its version: https://host/v1
+    /// Base URL of the models' server, with its version: https://host/v1
     #[arg(long, value_name = "URL", requires = "model")]
     pub(super) base_url: Option<String>,
     /// Model of sub-LLMs
     #[arg(long, value_name = "NAME", requires = "base_url")]
     pub(super) model: Option<String>,
+    /// The server's interface: chat, responses or anthropic; by default that of a known address, or else chat
+    #[arg(long, value_name = "API", requires = "base_url")]
+    pub(super) api: Option<Api>,
+    /// The kind of server, whose rules requests follow; by default known by its address (docs/models.md)
+    #[arg(long, value_name = "NAME", requires = "base_url")]
+    pub(super) server: Option<String>,
     /// Variable that holds the key of the models
     #[arg(long, value_name = "VARIABLE", requires = "base_url")]
     pub(super) api_key_env: Option<String>,

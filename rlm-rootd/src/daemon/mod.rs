@@ -158,6 +158,7 @@ fn models(arguments: &Arguments, environment: &Environment<'_>) -> anyhow::Resul
         return Ok(None);
     };
     let mut config = ModelsConfig::new(base_url, model);
+    (config.api, config.server) = (arguments.api, arguments.server.clone());
     config.proxy = Proxy::of_variables(base_url, |name| environment.text(name));
     if let Some(name) = &arguments.api_key_env {
         config.key = Some(Key::new(environment.secret(name)?));

@@ -736,8 +736,6 @@ impl LenientBytes<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
 
     const CODE: &str = r#"{"code":"ls"}"#;
@@ -1148,7 +1146,8 @@ mod tests {
     }
 
     #[test]
-    fn time_is_linear() {
+    fn hostile_texts_end_without_a_call_of_another_name() {
+        // In time that grew with the square of their length, these would take hours, and the test runner ends them.
         let parameter = "<tool_call><function=f><parameter=a>";
         let patterns = [
             "<",
@@ -1197,14 +1196,9 @@ mod tests {
             .push(parameter.repeat(1 << 12) + "</parameter>" + &"<parameter=a>x</parameter>".repeat(1 << 13));
         texts.push("<tool_call>{\"name\": \"".to_owned() + &"<tool_call>\\\"".repeat(1 << 14));
         for text in texts {
-            let start = Instant::now();
-            drop(written_calls(&text));
-            let took = start.elapsed();
-            assert!(
-                took < Duration::from_secs(1),
-                "{:?} took {took:?}",
-                &text[..text.floor_char_boundary(60)]
-            );
+            let beginning = &text[..text.floor_char_boundary(60)];
+            let calls = written_calls(&text);
+            assert!(calls.iter().all(|call| call.name.starts_with('f')), "{beginning}: {:?}", calls.first());
         }
     }
 

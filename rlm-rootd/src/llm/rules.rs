@@ -247,6 +247,14 @@ impl Rules {
             || self.omit_from_replies.iter().any(|omitted| omitted == field)
     }
 
+    /// True if calls may be sent otherwise than they came.
+    pub(super) fn changes_calls(&self) -> bool {
+        self.call_fields.is_some()
+            || self.arguments.is_some()
+            || self.fill_ids
+            || !self.first_call_signature.is_empty()
+    }
+
     pub(super) fn omits_of_calls(&self, field: &str) -> bool {
         self.call_fields.as_ref().is_some_and(|known| !known.iter().any(|known| known == field))
     }

@@ -91,6 +91,9 @@ impl Adapter<'_> {
     fn reply(&mut self, at: usize, message: &ChatMessage) -> ChatMessage {
         self.ids.clear();
         let Json::Object(reply) = &**message else { return message.clone() };
+        if !self.may_change(reply) {
+            return message.clone();
+        }
         let mut new = reply.clone();
         self.fields(&mut new);
         self.content(&mut new);
@@ -98,6 +101,15 @@ impl Adapter<'_> {
             self.calls(at, calls);
         }
         if new == *reply { message.clone() } else { Json::Object(new).into() }
+    }
+
+    /// Without a copy, which would be one of the whole conversation for each request.
+    fn may_change(&self, reply: &Map<String, Json>) -> bool {
+        let has_calls = reply.contains_key("tool_calls");
+        reply.keys().any(|field| is_native(field) || self.rules.omits_of_replies(field))
+            || reply.get("content").is_none_or(Json::is_null)
+                && (!has_calls || self.rules.null_content.is_some())
+            || has_calls && self.rules.changes_calls()
     }
 
     fn fields(&mut self, reply: &mut Map<String, Json>) {
@@ -231,7 +243,9 @@ mod tests {
         (id, "[a-z_.:0-9]{0,12}", arguments, fields(json())).prop_map(|(id, name, arguments, others)| {
             let mut call = Map::from_iter([("id".to_owned(), id), ("type".to_owned(), "function".into())]);
             call.insert("function".to_owned(), json!({"name": name, "arguments": arguments}));
-            others.into_iter().for_each(|(name, value)| drop(call.entry(name).or_insert(value)));
+            for (name, value) in others {
+                call.entry(name).or_insert(value);
+            }
             call.into()
         })
     }
@@ -248,7 +262,9 @@ mod tests {
             if !calls.is_empty() {
                 reply.insert("tool_calls".to_owned(), calls.into());
             }
-            others.into_iter().for_each(|(name, value)| drop(reply.entry(name).or_insert(value)));
+            for (name, value) in others {
+                reply.entry(name).or_insert(value);
+            }
             reply.into()
         })
     }

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use rlm_core::env;
-use rlm_rootd::Api;
+use rlm_rootd::{Api, ServerRules};
 
 pub(crate) use self::digest::digest;
 pub(crate) use self::flags::{Flags, ToolFlags};
-pub(crate) use self::setting::{AnySetting, Fields, ServerRules, Setting, seconds, usd};
+pub(crate) use self::setting::{AnySetting, Fields, Setting, seconds, usd};
 pub(crate) use self::show::{run, without_credentials};
 use self::table::{
     ALL, API, API_KEY_ENV, BASE_URL, CONFINE, CONFINE_READ, CONFINE_TMP, CONFINE_WRITE, HEADERS, SERVER,

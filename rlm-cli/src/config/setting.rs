@@ -8,7 +8,7 @@ use std::time::Duration;
 use rlm_core::protocol::Confine;
 use rlm_env::rollout::{Callbacks, Verbosity};
 use rlm_env::{ContextFilter, ReplLanguage};
-use rlm_rootd::{Api, MAX_TOOL_TIME_LIMIT, Rules};
+use rlm_rootd::{Api, MAX_TOOL_TIME_LIMIT, ServerRules};
 use serde_json::{Map, Value as Json};
 
 /// The longest time that is a setting.
@@ -296,26 +296,9 @@ pub(super) fn api(text: &str) -> Result<Api, String> {
     text.parse()
 }
 
-/// What is known of a model's server: a row of the table of servers, and rules that come before it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ServerRules {
-    pub(crate) name: Option<String>,
-    pub(crate) rules: Rules,
-}
-
-/// The name of a row in the table of servers, or a JSON object of rules, which may have a `name`.
+/// What is known of a model's server.
 pub(super) fn server(text: &str) -> Result<ServerRules, String> {
-    let mut server = if text.trim_start().starts_with('{') {
-        let mut rules = fields(text)?;
-        let name = rules.shift_remove("name").and_then(|name| name.as_str().map(str::to_owned));
-        let rules = serde_json::from_value(rules.into()).map_err(|error| error.to_string())?;
-        ServerRules { name, rules }
-    } else {
-        ServerRules { name: Some(text.trim().to_owned()), ..ServerRules::default() }
-    };
-    server.name = server.name.filter(|name| !name.is_empty());
-    server.name.as_ref().map_or(Ok(()), |name| Rules::named(name, "").map(drop))?;
-    Ok(server)
+    text.parse()
 }
 
 /// A JSON object of texts.

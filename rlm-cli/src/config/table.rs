@@ -6,13 +6,13 @@ use std::time::Duration;
 use rlm_core::protocol::Confine;
 use rlm_env::ReplLanguage;
 use rlm_env::rollout::{Callbacks, Verbosity};
-use rlm_rootd::Api;
+use rlm_rootd::{Api, ServerRules};
 
 use super::contents;
 use super::setting::{
-    AnySetting, Effect, Fields, Form, ServerRules, Setting, any_text, api, bytes, call_seconds, callbacks,
-    confine, count, fields, flag, headers, language, names, path, paths, patterns, seconds, server,
-    some_text, usd, verbosity, whole,
+    AnySetting, Effect, Fields, Form, Setting, any_text, api, bytes, call_seconds, callbacks, confine, count,
+    fields, flag, headers, language, names, path, paths, patterns, seconds, server, some_text, usd,
+    verbosity, whole,
 };
 
 /// A setting with a name, a form, an effect and a parser, and nothing else.

@@ -13,7 +13,7 @@ use rlm_env::unstable::SubLlmPrompt;
 use rlm_env::{ContextFilter, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
 use rlm_rootd::{
     Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, McpServers, Models, ModelsConfig, Prices, Proxy,
-    Retries, SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
+    Retries, ServerRules, SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
 };
 use serde_json::Value as Json;
 
@@ -25,7 +25,7 @@ use crate::config::table::{
     SERVER_PARALLELISM, STREAM, SUB_API, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
     SUB_SERVER, SUMMARIZE_TURNS, TIMEOUT, TOKEN_IDS, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
-use crate::config::{Fields, KeySource, ServerRules, Setting, Settings, digest, without_credentials};
+use crate::config::{Fields, KeySource, Setting, Settings, digest, without_credentials};
 use crate::environment::Environment;
 use crate::evaluation::Provenance;
 use crate::mcp_servers::DeclaredServers;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::{Parser, ValueEnum};
 
-use crate::Api;
+use crate::{Api, ServerRules};
 
 /// The endpoint that code in sessions calls back into: root tools, `llm_batch`, budgets.
 ///
@@ -50,9 +50,9 @@ pub struct Arguments {
     /// The server's interface: chat, responses or anthropic; by default that of a known address, or else chat
     #[arg(long, value_name = "API", requires = "base_url")]
     pub(super) api: Option<Api>,
-    /// The kind of server, whose rules requests follow; by default known by its address (docs/models.md)
-    #[arg(long, value_name = "NAME", requires = "base_url")]
-    pub(super) server: Option<String>,
+    /// The kind of server, whose rules requests follow, or a table of rules; by default known by its address (docs/models.md)
+    #[arg(long, value_name = "NAME|JSON", requires = "base_url")]
+    pub(super) server: Option<ServerRules>,
     /// Variable that holds the key of the models
     #[arg(long, value_name = "VARIABLE", requires = "base_url")]
     pub(super) api_key_env: Option<String>,

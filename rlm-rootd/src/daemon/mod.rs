@@ -24,7 +24,7 @@ use crate::host_process::HostProcess;
 use crate::nav::{NAV_TOOLS, Navigation};
 use crate::{
     Key, Listener, Models, ModelsConfig, Prices, Proxy, Registration, RolloutConfig, Rootd, RootdConfig,
-    Secret, Tool, load_tools,
+    Secret, ServerRules, Tool, load_tools,
 };
 
 /// Exit status when an argument, or a file that one names, is wrong.
@@ -158,7 +158,8 @@ fn models(arguments: &Arguments, environment: &Environment<'_>) -> anyhow::Resul
         return Ok(None);
     };
     let mut config = ModelsConfig::new(base_url, model);
-    (config.api, config.server) = (arguments.api, arguments.server.clone());
+    let ServerRules { name, rules } = arguments.server.clone().unwrap_or_default();
+    (config.api, config.server, config.rules) = (arguments.api, name, rules);
     config.proxy = Proxy::of_variables(base_url, |name| environment.text(name));
     if let Some(name) = &arguments.api_key_env {
         config.key = Some(Key::new(environment.secret(name)?));

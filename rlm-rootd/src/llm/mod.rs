@@ -13,6 +13,7 @@
 //! Everything here is cancelled by dropping its future. Nothing is sent after that, and what was sent is settled at its
 //! estimate.
 
+mod api;
 mod batch_tool;
 mod bounds;
 mod boxed;
@@ -40,6 +41,7 @@ mod sub_llm;
 mod tool_loop;
 mod wire;
 
+pub use api::Api;
 pub use batch_tool::{LlmBatch, LlmQuery};
 pub use budget_tool::BudgetTool;
 pub use chat::ChatError;
@@ -60,8 +62,7 @@ pub use retry::Retries;
 pub use root_model::{
     ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RetryObserver, RootModel,
 };
-pub use rules::{NullContent, Rules};
+pub use rules::{NullContent, Rules, ServerRules};
 pub use sub_llm::{Completion, LEAST_COMPLETION, SubLlm, SubLlmOptions, check_sampling};
 pub use tool_loop::ChatTools;
-pub use wire::Api;
 pub use wire::new_call_id;

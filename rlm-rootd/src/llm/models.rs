@@ -16,6 +16,7 @@ use serde_json::{Map, Value as Json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
+use super::api::Api;
 use super::error::SubCallError;
 use super::failure::{
     Failure, PLAIN_HTTP, Retry, error_text, explain, page_title, refuses_stream, speaks_http, status_of,
@@ -29,7 +30,6 @@ use super::reply::Reply;
 use super::retry::{Retries, asked_pause};
 use super::rules::{ErrorKind, Refused, Rules};
 use super::sse;
-use super::wire::Api;
 use crate::http_client::{bearer, builder, last_cause, read, without_tls};
 
 /// Headers with the id of a request, the same with each attempt: for logs, for servers that count a request that is sent again once,

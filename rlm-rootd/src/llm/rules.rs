@@ -3,15 +3,17 @@
 //! They come from the table `servers.toml`, by the address of the server, by the model, or by what the server lists; from
 //! settings; and from what the server refuses. A rule that was learned so holds for the rest of the run.
 
+use std::str::FromStr;
 use std::sync::LazyLock;
 
 use globset::Glob;
+use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
+use super::api::Api;
 use super::estimate::NATIVE;
 use super::message::{ChatMessage, call_arguments};
-use super::wire::Api;
 
 static TABLE: LazyLock<Table> =
     LazyLock::new(|| toml::from_str(include_str!("servers.toml")).expect("the table of servers is valid"));
@@ -168,6 +170,43 @@ pub struct Rules {
     pub longest_completion: Option<u64>,
     /// Further fields of requests with which the server returns the ids and log probabilities of tokens.
     pub token_ids: Map<String, Json>,
+}
+
+impl Api {
+    /// The interface of the server at this base URL, as far as the table of servers knows it.
+    #[must_use]
+    pub fn of_url(base_url: &str) -> Option<Self> {
+        let url = Url::parse(base_url).ok()?;
+        Rules::of_host(url.host_str()?, "").api
+    }
+}
+
+/// What a setting says of a model's server: a row of the table of servers, and rules that come before it.
+#[derive(Clone, Debug, Default)]
+pub struct ServerRules {
+    /// The name of the row.
+    pub name: Option<String>,
+    /// The rules.
+    pub rules: Rules,
+}
+
+impl FromStr for ServerRules {
+    type Err = String;
+
+    /// Reads a name, or a JSON object of rules, which may have a `name`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rules) = if text.trim_start().starts_with('{') {
+            let expected = |error| format!("expected a name, or a JSON object of rules: {error}");
+            let mut rules: Map<String, Json> = serde_json::from_str(text).map_err(expected)?;
+            let name = rules.shift_remove("name").and_then(|name| name.as_str().map(str::to_owned));
+            (name, serde_json::from_value(rules.into()).map_err(|error| error.to_string())?)
+        } else {
+            (Some(text.trim().to_owned()), Rules::default())
+        };
+        let name = name.filter(|name| !name.is_empty());
+        name.as_ref().map_or(Ok(()), |name| Rules::named(name, "").map(drop))?;
+        Ok(Self { name, rules })
+    }
 }
 
 /// The request that a server has refused.

@@ -10,62 +10,15 @@ mod pieces;
 mod responses;
 
 use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
 
-use reqwest::Url;
-use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
 pub use self::chat::new_call_id;
 use self::pieces::Pieces;
+use super::api::Api;
 use super::estimate::NATIVE;
 use super::message::ChatMessage;
 use super::rules::Rules;
-
-/// The interface of a model's server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Api {
-    /// OpenAI's chat completions.
-    #[default]
-    Chat,
-    /// OpenAI's Responses.
-    Responses,
-    /// Anthropic's Messages.
-    Anthropic,
-}
-
-impl Api {
-    /// The interface of the server at this base URL, as far as the table of servers knows it.
-    #[must_use]
-    pub fn of_url(base_url: &str) -> Option<Self> {
-        let url = Url::parse(base_url).ok()?;
-        Rules::of_host(url.host_str()?, "").api
-    }
-}
-
-impl fmt::Display for Api {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Chat => "chat",
-            Self::Responses => "responses",
-            Self::Anthropic => "anthropic",
-        })
-    }
-}
-
-impl FromStr for Api {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        [Self::Chat, Self::Responses, Self::Anthropic]
-            .into_iter()
-            .find(|api| api.to_string() == text)
-            .ok_or_else(|| format!("{text:?} is not an interface: expected chat, responses or anthropic"))
-    }
-}
 
 /// The body of a request.
 #[derive(Debug)]

@@ -47,7 +47,9 @@ fn a_trajectory_is_printed_as_a_tree_without_colours_where_there_is_no_terminal(
     assert_eq!((text(&shown.stderr), shown.status.code()), ("", Some(0)));
     let tree = text(&shown.stdout);
     assert!(
-        tree.starts_with("rollout letters-1 · answered · 3 turns · 5.4 s · 3,433 + 214 tokens"),
+        tree.starts_with(
+            "rollout letters-1 · answered · 3 turns · 5.4 s · 3,433 (1,792 cached) + 214 tokens"
+        ),
         "{tree}"
     );
     assert!(tree.contains("\n│  call_bash_repl · 33 ms\n│  ▏ ls -l; head"), "{tree}");

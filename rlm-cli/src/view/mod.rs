@@ -5,6 +5,7 @@ mod facts;
 mod html;
 mod live;
 mod pager;
+mod prefixes;
 mod quantity;
 mod rlms;
 mod rollouts;
@@ -44,6 +45,9 @@ use tree::{Following, TreeStyle};
 
 /// Columns without a terminal.
 const DEFAULT_WIDTH: usize = 100;
+
+/// Exit status if a prompt does not begin with the one before.
+const DIFFERS: u8 = 1;
 
 /// Lengths of texts in the terminal.
 const IN_TERMINAL: Lengths = Lengths {
@@ -91,6 +95,13 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
         let written = export(input, options.rollout.as_deref(), &mut BufWriter::new(io::stdout().lock()));
         return written.context(name).map(|()| ExitCode::SUCCESS);
     }
+    if options.check_prefixes {
+        let output = &mut BufWriter::new(io::stdout().lock());
+        let checked = prefixes::check(input, options.rollout.as_deref(), options.full, output);
+        let (is_good, remarks) = checked.context(name.clone())?;
+        tell_all(&name, remarks);
+        return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(DIFFERS) });
+    }
     let (mut rollouts, remarks) =
         collect(input, options.rollout.as_deref(), lengths).context(name.clone())?;
     arrange(&mut rollouts, options.failed, options.sort);
@@ -113,10 +124,14 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
         pager::page(pager.as_ref(), |output| tree::print(&rollouts, style, output))
             .context("cannot write to standard output")?;
     }
+    tell_all(&name, remarks);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_all(name: &str, remarks: Vec<String>) {
     for remark in remarks {
         tell(format_args!("rlm: {name}: {remark}"));
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints what comes, until a recorded run has ended; of any other file, until Ctrl-C.
@@ -244,8 +259,7 @@ fn collect(
 ) -> anyhow::Result<(Rollouts, Vec<String>)> {
     let mut rollouts = Rollouts::new(lengths);
     let mut others = Vec::new();
-    let mut remarks = Vec::new();
-    let mut unknown = 0_u64;
+    let mut remarks = Remarks::default();
     for line in lines(input)? {
         match line? {
             Line::Entry(entry) if asked_for.is_none_or(|id| id == entry.rollout) => rollouts.add(*entry),
@@ -255,20 +269,41 @@ fn collect(
                     rollouts.skip_one();
                 }
             }
-            Line::Unknown { .. } => unknown += 1,
-            Line::CutOff { line, bytes } => remarks.push(format!(
-                "line {line} is cut off after {bytes} bytes: it is being written, or its writer was killed"
-            )),
+            other => remarks.add(&other),
         }
-    }
-    if unknown > 0 {
-        let entries = counted(unknown, "entry");
-        remarks.push(format!("{entries} of an unknown kind: use a newer version of rlm to see more"));
     }
     if rollouts.list.is_empty() {
         return Err(none_of(asked_for, &others));
     }
-    Ok((rollouts, remarks))
+    Ok((rollouts, remarks.into_sentences()))
+}
+
+/// Remarks on the lines of a file that are no entries.
+#[derive(Debug, Default)]
+struct Remarks {
+    sentences: Vec<String>,
+    unknown: u64,
+}
+
+impl Remarks {
+    fn add(&mut self, line: &Line) {
+        match line {
+            Line::Entry(_) => {}
+            Line::Unknown { .. } => self.unknown += 1,
+            Line::CutOff { line, bytes } => self.sentences.push(format!(
+                "line {line} is cut off after {bytes} bytes: it is being written, or its writer was killed"
+            )),
+        }
+    }
+
+    fn into_sentences(mut self) -> Vec<String> {
+        if self.unknown > 0 {
+            let entries = counted(self.unknown, "entry");
+            self.sentences
+                .push(format!("{entries} of an unknown kind: use a newer version of rlm to see more"));
+        }
+        self.sentences
+    }
 }
 
 /// Most rollouts that an error names.

@@ -3,6 +3,7 @@
 mod arrange;
 mod facts;
 mod html;
+mod input;
 mod live;
 mod pager;
 mod prefixes;
@@ -22,8 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use rlm_core::text::{counted, listed};
-use rlm_env::trajectory::{Event, Line, read};
+use rlm_env::trajectory::{Event, Line};
 
 use crate::arguments::{Format, ViewOptions};
 use crate::environment::Environment;
@@ -34,6 +34,7 @@ use crate::tell;
 use crate::usage::Usage;
 
 use arrange::arrange;
+use input::{Remarks, lines, none_of, shown_ids};
 use live::{Growing, LOOK_EVERY};
 use pager::Pager;
 use rollouts::Rollouts;
@@ -195,16 +196,6 @@ pub(crate) fn serve_run(port: u16, shown: Shown, environment: &Environment) -> a
     server.start()
 }
 
-/// The lines of a trajectory, or of a file of RLMLogger in that form.
-fn lines<'a>(
-    mut input: impl BufRead + 'a,
-) -> io::Result<Box<dyn Iterator<Item = anyhow::Result<Line>> + 'a>> {
-    Ok(match rlms::begins(input.fill_buf()?) {
-        true => Box::new(rlms::Reader::new(input)),
-        false => Box::new(read(input).map(|line| line.map_err(Into::into))),
-    })
-}
-
 /// Writes the rollout asked for, or the only one, in the form of RLMLogger.
 fn export(input: impl BufRead, asked_for: Option<&str>, output: &mut impl Write) -> anyhow::Result<()> {
     let mut wanted = asked_for.map(str::to_owned);
@@ -237,20 +228,6 @@ fn export(input: impl BufRead, asked_for: Option<&str>, output: &mut impl Write)
     rlms::write(entries, output).context("cannot write to standard output")
 }
 
-fn shown_ids(ids: &[String]) -> String {
-    listed(&ids.iter().map(|id| text::word(id)).collect::<Vec<_>>(), MAX_LISTED)
-}
-
-/// The error for a file that does not have what was asked for.
-fn none_of(asked_for: Option<&str>, others: &[String]) -> anyhow::Error {
-    match asked_for {
-        Some(id) if !others.is_empty() => {
-            anyhow::anyhow!("no rollout `{}`: the file has {}", text::word(id), shown_ids(others))
-        }
-        _ => anyhow::anyhow!("no rollout in the file"),
-    }
-}
-
 /// Reads the rollouts of a file, or only the one asked for, and remarks on the file.
 fn collect(
     input: impl BufRead,
@@ -277,37 +254,6 @@ fn collect(
     }
     Ok((rollouts, remarks.into_sentences()))
 }
-
-/// Remarks on the lines of a file that are no entries.
-#[derive(Debug, Default)]
-struct Remarks {
-    sentences: Vec<String>,
-    unknown: u64,
-}
-
-impl Remarks {
-    fn add(&mut self, line: &Line) {
-        match line {
-            Line::Entry(_) => {}
-            Line::Unknown { .. } => self.unknown += 1,
-            Line::CutOff { line, bytes } => self.sentences.push(format!(
-                "line {line} is cut off after {bytes} bytes: it is being written, or its writer was killed"
-            )),
-        }
-    }
-
-    fn into_sentences(mut self) -> Vec<String> {
-        if self.unknown > 0 {
-            let entries = counted(self.unknown, "entry");
-            self.sentences
-                .push(format!("{entries} of an unknown kind: use a newer version of rlm to see more"));
-        }
-        self.sentences
-    }
-}
-
-/// Most rollouts that an error names.
-const MAX_LISTED: usize = 20;
 
 /// Properties of standard output, and the user's wishes for it.
 #[derive(Debug, Default)]

@@ -15,8 +15,9 @@ use rlm_core::text::{counted, grouped};
 use rlm_env::trajectory::{Entry, Event, Line, Message, MessageKind, ModelCall};
 use serde_json::Value as Json;
 
+use super::input::{Remarks, none_of};
+use super::rlms;
 use super::text::word;
-use super::{Remarks, none_of, rlms};
 use crate::usage::Usage;
 
 /// Places of the ids of a prompt's tokens in `extra`: of vLLM and Fireworks, and of SGLang.

@@ -1,8 +1,11 @@
 //! A rollout as it happens, for people.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::replies::{Thought, message_words, reply_words};
+use crate::tokens::TokenParts;
 use crate::view::{one_line, visible};
 use rlm_core::protocol::{Outcome, Response};
 use rlm_core::text::{counted, cut, grouped};
@@ -57,6 +60,8 @@ pub(crate) struct Display {
     print: Box<dyn Fn(&str) + Send + Sync>,
     /// The sub-calls of the running call.
     sub_calls: Mutex<SubCalls>,
+    /// Tokens of the reasoning of the reply that comes next.
+    reasoning_tokens: AtomicU64,
     /// The output of the running call so far.
     live: Mutex<LiveLines>,
 }
@@ -80,6 +85,7 @@ impl fmt::Debug for Display {
 struct SubCalls {
     count: u64,
     tokens: u64,
+    parts: TokenParts,
     failed: u64,
     /// The first error, of one that failed.
     error: Option<String>,
@@ -102,6 +108,7 @@ impl Display {
             width,
             print: Box::new(print),
             sub_calls: Mutex::default(),
+            reasoning_tokens: AtomicU64::new(0),
             live: Mutex::default(),
         }
     }
@@ -152,7 +159,8 @@ impl Display {
         if sub_calls.count > 0 {
             let (requests, tokens) =
                 (counted(sub_calls.count, "request"), counted(sub_calls.tokens, "token"));
-            self.line(Style::Faint, format_args!("  llm_batch sent the sub-LLM {requests}, {tokens}"));
+            let parts = sub_calls.parts.of_all();
+            self.line(Style::Faint, format_args!("  llm_batch sent the sub-LLM {requests}, {tokens}{parts}"));
         }
         if let Some(error) = sub_calls.error {
             self.block(Style::Bad, "  ", &format!("{} failed: {error}", sub_calls.failed));
@@ -202,7 +210,11 @@ impl Sink for Display {
             }
             Event::Message(message) if message.kind == MessageKind::Reply => {
                 self.line(Style::Strong, format_args!("\nturn {}", message.turn));
-                let text = message.message["content"].as_str().unwrap_or_default();
+                let tokens = self.reasoning_tokens.swap(0, Ordering::Relaxed);
+                if let Some(thought) = Thought::of(&message.message, tokens) {
+                    self.line(Style::Faint, fitted(&thought.line(), self.width));
+                }
+                let text = reply_words(&message.message);
                 self.block(
                     Style::Plain,
                     "",
@@ -214,14 +226,14 @@ impl Sink for Display {
                 );
             }
             Event::Message(message) if matches!(message.kind, MessageKind::Notice | MessageKind::Summary) => {
-                let text = message.message["content"].as_str().unwrap_or_default();
-                self.block(Style::Faint, "  ", text);
+                self.block(Style::Faint, "  ", &message_words(&message.message));
             }
             Event::ModelRetry(retry) => {
                 let (error, wait) = (&retry.error, retry.wait_seconds);
                 self.block(Style::Faint, "  ", &format!("{error}; asking again in {wait:.1} s"));
             }
             Event::ModelCall(call) => {
+                self.reasoning_tokens.store(call.reasoning_tokens, Ordering::Relaxed);
                 if let Some(error) = &call.error {
                     self.block(Style::Bad, "  ", error);
                 }
@@ -268,11 +280,12 @@ impl SubCalls {
     fn add(&mut self, call: &SubCall) {
         self.count += 1;
         self.tokens = self.tokens.saturating_add(call.prompt_tokens).saturating_add(call.completion_tokens);
+        self.parts.add(call.into());
         if let Some(error) = &call.error {
             self.failed += 1;
             self.error.get_or_insert_with(|| error.clone());
         }
-        let answer = call.reply.as_ref().and_then(|reply| reply["content"].as_str());
+        let answer = call.reply.as_ref().map(reply_words).filter(|answer| !answer.is_empty());
         if call.index == 0 {
             self.first = answer.map(|answer| answer.lines().next().unwrap_or_default().to_owned());
         }

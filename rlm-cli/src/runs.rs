@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::run::money;
 use crate::tell;
+use crate::tokens::TokenParts;
 use crate::usage::Usage;
 
 /// Most bytes of all records together.
@@ -50,6 +51,8 @@ struct Run {
     answered: u64,
     turns: u64,
     tokens: u64,
+    #[serde(flatten)]
+    parts: TokenParts,
     cost_usd: Option<f64>,
     seconds: f64,
 }
@@ -225,6 +228,10 @@ impl Record {
             answered,
             turns: rollouts.iter().map(|one| one.root_llm_turns).sum(),
             tokens: rollouts.iter().map(tokens).fold(0, u64::saturating_add),
+            parts: rollouts.iter().map(TokenParts::from).fold(TokenParts::default(), |mut sum, of| {
+                sum.add(of);
+                sum
+            }),
             cost_usd: rollouts.iter().map(|one| one.cost_usd).sum(),
             seconds: time.as_secs_f64(),
         };
@@ -260,7 +267,8 @@ impl Run {
         let cost = self.cost_usd.filter(|cost| *cost > 0.0).map(|cost| format!(", {}", money(cost)));
         let question = cut(&one_line(&self.question), QUESTION_CHARS);
         let (turns, cost) = (counted(self.turns, "turn"), cost.unwrap_or_default());
-        format!("{answered:<14} {turns}, {:.1} s{cost}  {question}", self.seconds)
+        let tokens = counted(self.tokens, "token") + &self.parts.of_all();
+        format!("{answered:<14} {turns}, {tokens}, {:.1} s{cost}  {question}", self.seconds)
     }
 }
 

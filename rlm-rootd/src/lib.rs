@@ -48,7 +48,7 @@ pub use llm::{
     ModelLimits, Models, ModelsConfig, ModelsError, NullContent, Price, Prices, PricesError, Proxy, Recorder,
     Retries, RetryObserver, RootModel, Rules, ServerRules, SubCallError, SubCallRecord, SubLlm, SubLlmError,
     SubLlmOptions, WrittenCall, arguments, call_arguments, check_sampling, fenced, message_text, new_call_id,
-    refusal, thoughts, tool_named, without_thoughts, written_calls,
+    reasoning_text, refusal, thoughts, tool_named, without_thoughts, written_calls,
 };
 pub use log_lines::{LogLines, LogWriter};
 pub use mcp::{McpError, McpFileError, McpServer, McpServers, McpTransport, load_mcp_servers};

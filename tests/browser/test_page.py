@@ -86,6 +86,39 @@ def test_rows_are_sorted_filtered_and_searched(page: Page, written) -> None:
     assert page.locator(".totals").inner_text().startswith("3 rollouts · 3 answered")
 
 
+def test_reasoning_is_folded_and_parts_of_tokens_are_columns(page: Page, written) -> None:
+    def thinks(entry: dict[str, Any]) -> None:
+        if entry["event"] == "model_call":
+            entry["reasoning_tokens"] = 20
+        elif entry["event"] == "message" and entry["kind"] == "reply":
+            entry["message"]["reasoning"] = "First <b>the docs</b>.\n" + "Then the rest. " * 20
+            entry["message"]["reasoning_details"] = [{"type": "reasoning.encrypted", "data": "SECRET-SIGNATURE"}]
+
+    def without_cache(entry: dict[str, Any]) -> None:
+        entry["rollout"] = "plain"
+        if "cached_tokens" in entry:
+            entry["cached_tokens"] = 0
+
+    page.goto(written(changed(thinks) + changed(without_cache)))
+    assert page.locator(".overview th").all_inner_texts()[4:8] == ["tokens", "cached", "reasoning", "USD"]
+    row = page.locator(".overview tbody tr")
+    assert row.locator("[data-column=cached]").all_inner_texts() == ["1,792", ""]
+    assert row.locator("[data-column=reasoning]").all_inner_texts() == ["60", ""]
+    expect(page.locator(".totals")).to_contain_text("7,294 tokens (1,792 cached, 60 reasoning)")
+    page.locator("#search").fill("then the rest")
+    expect(page.locator("#shown")).to_have_text("1 of 2")
+    page.get_by_role("link", name="letters-1").click()
+    thought = page.locator("details.thought").first
+    expect(thought.locator("summary")).to_contain_text("thought, 20 tokens: First <b>the docs</b>. Then the rest.")
+    expect(thought.locator("pre")).not_to_be_visible()
+    thought.locator("summary").click()
+    expect(thought.locator("pre")).to_be_visible()
+    page.locator("details.money summary").click()
+    assert page.locator(".money th").all_inner_texts() == ["model", "requests", "tokens", "cached", "reasoning", "USD"]
+    assert page.locator(".money td").all_inner_texts()[:6] == ["large-1", "3", "3,322", "1,792", "60", "0.0050"]
+    assert "SECRET-SIGNATURE" not in page.content()
+
+
 def test_numbers_without_bounds_and_deep_trees_are_shown(page: Page, written) -> None:
     def huge(entry: dict[str, Any]) -> None:
         entry["time"] = -1e308 if entry["event"] == "rollout_started" else 1e308

@@ -179,9 +179,11 @@ Examples:
   ssh host cat run.jsonl | rlm view -          from standard input
   rlm view rlm_2026-05-01_12-00-00_1a2b.jsonl  a log of rlms (RLMLogger)
   rlm view run.jsonl --to rlms >log.jsonl      one rollout for the visualizer of rlms
+  rlm view run.jsonl --check-prefixes          whether each prompt begins with the one before, for a trainer
 
 A file that is still being written can be shown. On a terminal the tree goes through $PAGER, `less -R` by default, and has
-colours unless NO_COLOR is set. Exit status: 0 shown; 2 usage; 3 the file cannot be read or the page not written.";
+colours unless NO_COLOR is set. Exit status: 0 shown; 1 a prompt does not begin with the one before
+(--check-prefixes); 2 usage; 3 the file cannot be read or the page not written.";
 
 #[derive(Args, Debug)]
 pub(crate) struct ViewOptions {
@@ -214,6 +216,10 @@ pub(crate) struct ViewOptions {
     /// Print one rollout in another form instead: rlms is that of RLMLogger, for its visualizer.
     #[arg(long, value_name = "FORMAT", value_enum, conflicts_with_all = ["html", "full"])]
     pub(crate) to: Option<Format>,
+    /// Check instead that each prompt of a rollout begins with the one before and its reply, by tokens if the server gave their ids,
+    /// or else by messages. With --full, print each turn, not only those whose prompts do not.
+    #[arg(long, conflicts_with_all = ["html", "serve", "follow", "to", "failed", "sort"])]
+    pub(crate) check_prefixes: bool,
     /// Do not start a pager.
     #[arg(long)]
     pub(crate) no_pager: bool,

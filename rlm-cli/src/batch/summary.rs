@@ -87,13 +87,14 @@ impl Summary {
         let cost: Option<f64> = self.rollouts.iter().map(|one| one.cost_usd).sum();
         let cost = cost.filter(|cost| *cost > 0.0).map(|cost| format!(", {}", money(cost)));
         format!(
-            "rlm: {}: {}\nrlm: {}, {}, {}, {}{}, {:.1} s{}{}",
+            "rlm: {}: {}\nrlm: {}, {}, {}, {}{}{}, {:.1} s{}{}",
             counted(self.rollouts.len() as u64, "rollout"),
             parts.join(", "),
             counted(tally.turns, "turn"),
             counted(tally.calls, "call"),
             counted(tally.sub_calls, "sub-call"),
             counted(tally.tokens, "token"),
+            tally.parts.of_all(),
             cost.unwrap_or_default(),
             elapsed.as_secs_f64(),
             self.scores.line().map_or(String::new(), |line| format!("\nrlm: {line}")),

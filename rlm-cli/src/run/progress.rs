@@ -17,6 +17,7 @@ use crate::arguments::{ProgressLevel, RunOptions};
 use crate::display::Display;
 use crate::environment::Environment;
 use crate::live::latest_line;
+use crate::tokens::TokenParts;
 use crate::view::one_line;
 use crate::warnings::Warnings;
 
@@ -38,6 +39,8 @@ pub(crate) struct Tally {
     /// Rollouts that code has started.
     pub(crate) children: u64,
     pub(crate) tokens: u64,
+    /// The cached ones, those of reasoning and so on.
+    pub(crate) parts: TokenParts,
     /// Cost in USD of the calls whose price is known.
     cost_usd: f64,
     /// A model whose price is not known.
@@ -54,6 +57,7 @@ impl Tally {
             Event::RolloutStarted(started) => self.left_out.clone_from(&started.context_left_out),
             Event::ModelCall(call) => {
                 self.turns += u64::from(call.error.is_none() && !call.is_summary && !is_child);
+                self.parts.add(call.into());
                 self.add(
                     &call.model,
                     call.prompt_tokens.saturating_add(call.completion_tokens),
@@ -62,6 +66,7 @@ impl Tally {
             }
             Event::SubCall(call) => {
                 self.sub_calls += 1;
+                self.parts.add(call.into());
                 self.add(
                     &call.model,
                     call.prompt_tokens.saturating_add(call.completion_tokens),
@@ -89,16 +94,18 @@ impl Tally {
 
     /// All counts in words.
     pub(crate) fn words(&self) -> String {
-        format!("{} · {}", counted(self.turns, "turn"), self.of_models())
+        format!("{} · {}", counted(self.turns, "turn"), self.of_models(TokenParts::default()))
     }
 
     /// All counts in words, at the end.
     pub(crate) fn summary(&self) -> String {
         let unpriced = self.unpriced.as_ref().map(|model| format!(" · no price of {model}"));
-        self.words() + &unpriced.unwrap_or_default()
+        let counts = self.of_models(self.parts);
+        format!("{} · {counts}{}", counted(self.turns, "turn"), unpriced.unwrap_or_default())
     }
 
-    fn of_models(&self) -> String {
+    /// All counts but that of turns, with these parts of the tokens.
+    fn of_models(&self, parts: TokenParts) -> String {
         let cost = self.cost_usd().filter(|cost| *cost > 0.0).map(|cost| format!(" · {}", money(cost)));
         let children = match self.children {
             0 => String::new(),
@@ -106,10 +113,11 @@ impl Tally {
             count => format!("{} children · ", grouped(count)),
         };
         format!(
-            "{} · {children}{} · {}{}",
+            "{} · {children}{} · {}{}{}",
             counted(self.calls, "call"),
             counted(self.sub_calls, "sub-call"),
             counted(self.tokens, "token"),
+            parts.of_all(),
             cost.unwrap_or_default()
         )
     }
@@ -227,7 +235,7 @@ impl Sink for Progress {
             "turn {} of {} · {} · {}",
             state.tally.turns,
             self.max_turns,
-            state.tally.of_models(),
+            state.tally.of_models(TokenParts::default()),
             state.doing
         ));
         match &self.display {
@@ -420,12 +428,22 @@ mod tests {
         let mut tally = Tally::default();
         tally.count(&model_call(999, Some(0.25)));
         assert_eq!((tally.turns, tally.tokens, tally.cost_usd()), (1, 1000, Some(0.25)));
-        assert_eq!(tally.of_models(), "0 calls · 0 sub-calls · 1,000 tokens · $0.2500");
+        assert_eq!(tally.of_models(TokenParts::default()), "0 calls · 0 sub-calls · 1,000 tokens · $0.2500");
         tally.count(&model_call(1, None));
         assert_eq!(tally.cost_usd(), None);
-        assert_eq!(tally.of_models(), "0 calls · 0 sub-calls · 1,002 tokens");
+        assert_eq!(tally.of_models(TokenParts::default()), "0 calls · 0 sub-calls · 1,002 tokens");
         tally.count(&model_call(u64::MAX, None));
         assert_eq!(tally.tokens, u64::MAX, "a server may say what it likes");
+        tally = Tally::default();
+        let mut call = model_call(999, Some(0.0));
+        let Event::ModelCall(of_call) = &mut call.event else { unreachable!("it is one") };
+        (of_call.cached_tokens, of_call.reasoning_tokens) = (900, 1);
+        tally.count(&call);
+        assert_eq!(tally.words(), "1 turn · 0 calls · 0 sub-calls · 1,000 tokens");
+        assert_eq!(
+            tally.summary(),
+            "1 turn · 0 calls · 0 sub-calls · 1,000 tokens (900 cached, 1 reasoning)"
+        );
     }
 
     #[test]

@@ -80,7 +80,13 @@ fn of_model_call(call: &ModelCall) -> Vec<String> {
     if call.error.is_some() {
         facts.push("failed".to_owned());
     }
+    facts.extend(call.finish_reason.as_ref().map(|reason| format!("ended by {reason}")));
     facts
+}
+
+/// What was not sent as it came, in a sentence.
+pub(super) fn of_adapted(sentence: &str) -> String {
+    format!("not sent as it came: {sentence}")
 }
 
 /// The heading of a message.

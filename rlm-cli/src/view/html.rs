@@ -21,7 +21,7 @@ use rlm_env::trajectory::MessageKind;
 use sha2::{Digest as _, Sha256};
 
 use super::facts::{self, RETRIED};
-use super::rollouts::{Batch, Call, Output, Prompt, Rollout, Rollouts, Step, Turn};
+use super::rollouts::{Batch, Call, Output, Prompt, Rollout, Rollouts, Step, Thought, Turn};
 use super::row::rows;
 use super::text::{Text, word};
 use crate::signals::AnyEndSignal;
@@ -197,7 +197,11 @@ fn turn(turn: &Turn) -> Value {
 
 fn step(step: &Step) -> Value {
     match step {
-        Step::Model(call) => context! { class => "bad", text => maybe(call.error.as_ref()) },
+        Step::Model(call) => {
+            let notes = call.adapted.iter().map(|sentence| facts::of_adapted(sentence)).collect::<Value>();
+            context! { class => "bad", notes, text => maybe(call.error.as_ref()) }
+        }
+        Step::Thought(made) => context! { thought => thought(made) },
         Step::Message(MessageKind::Reply, said) => context! { class => "", text => text(said) },
         Step::Message(kind, said) => {
             context! { class => "notice", title => facts::of_message(*kind), text => text(said) }
@@ -206,6 +210,10 @@ fn step(step: &Step) -> Value {
         Step::Call(made) => context! { call => call(made) },
         Step::Batch(made) => context! { batch => batch(made) },
     }
+}
+
+fn thought(thought: &Thought) -> Value {
+    context! { line => thought.line.as_str(), text => text(&thought.text) }
 }
 
 fn call(call: &Call) -> Value {
@@ -253,6 +261,7 @@ fn prompt(index: usize, prompt: &Prompt) -> Value {
         index,
         facts => facts::of_prompt(prompt).join(" · "),
         prompt => text(&prompt.prompt),
+        thought => prompt.thought.as_ref().map(thought),
         reply => maybe(prompt.reply.as_ref()),
         error => maybe(prompt.error.as_ref()),
     }
@@ -319,7 +328,7 @@ fn bars(rollout: &Rollout) -> Option<Value> {
             own.into_iter().chain(call.batches.iter().map(|made| batch(turn, made))).collect()
         }
         Step::Batch(made) => vec![batch(turn, made)],
-        Step::Message(..) | Step::Retry(_) => Vec::new(),
+        Step::Message(..) | Step::Thought(_) | Step::Retry(_) => Vec::new(),
     });
     (span.whole > 0.0).then(|| bars.collect())
 }

@@ -3,8 +3,10 @@
 mod arrange;
 mod facts;
 mod html;
+mod input;
 mod live;
 mod pager;
+mod prefixes;
 mod quantity;
 mod rlms;
 mod rollouts;
@@ -21,8 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use rlm_core::text::{counted, listed};
-use rlm_env::trajectory::{Event, Line, read};
+use rlm_env::trajectory::{Event, Line};
 
 use crate::arguments::{Format, ViewOptions};
 use crate::environment::Environment;
@@ -33,6 +34,7 @@ use crate::tell;
 use crate::usage::Usage;
 
 use arrange::arrange;
+use input::{Remarks, lines, none_of, shown_ids};
 use live::{Growing, LOOK_EVERY};
 use pager::Pager;
 use rollouts::Rollouts;
@@ -44,6 +46,9 @@ use tree::{Following, TreeStyle};
 
 /// Columns without a terminal.
 const DEFAULT_WIDTH: usize = 100;
+
+/// Exit status if a prompt does not begin with the one before.
+const DIFFERS: u8 = 1;
 
 /// Lengths of texts in the terminal.
 const IN_TERMINAL: Lengths = Lengths {
@@ -91,6 +96,13 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
         let written = export(input, options.rollout.as_deref(), &mut BufWriter::new(io::stdout().lock()));
         return written.context(name).map(|()| ExitCode::SUCCESS);
     }
+    if options.check_prefixes {
+        let output = &mut BufWriter::new(io::stdout().lock());
+        let checked = prefixes::check(input, options.rollout.as_deref(), options.full, output);
+        let (is_good, remarks) = checked.context(name.clone())?;
+        tell_all(&name, remarks);
+        return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(DIFFERS) });
+    }
     let (mut rollouts, remarks) =
         collect(input, options.rollout.as_deref(), lengths).context(name.clone())?;
     arrange(&mut rollouts, options.failed, options.sort);
@@ -113,10 +125,14 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
         pager::page(pager.as_ref(), |output| tree::print(&rollouts, style, output))
             .context("cannot write to standard output")?;
     }
+    tell_all(&name, remarks);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_all(name: &str, remarks: Vec<String>) {
     for remark in remarks {
         tell(format_args!("rlm: {name}: {remark}"));
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints what comes, until a recorded run has ended; of any other file, until Ctrl-C.
@@ -180,16 +196,6 @@ pub(crate) fn serve_run(port: u16, shown: Shown, environment: &Environment) -> a
     server.start()
 }
 
-/// The lines of a trajectory, or of a file of RLMLogger in that form.
-fn lines<'a>(
-    mut input: impl BufRead + 'a,
-) -> io::Result<Box<dyn Iterator<Item = anyhow::Result<Line>> + 'a>> {
-    Ok(match rlms::begins(input.fill_buf()?) {
-        true => Box::new(rlms::Reader::new(input)),
-        false => Box::new(read(input).map(|line| line.map_err(Into::into))),
-    })
-}
-
 /// Writes the rollout asked for, or the only one, in the form of RLMLogger.
 fn export(input: impl BufRead, asked_for: Option<&str>, output: &mut impl Write) -> anyhow::Result<()> {
     let mut wanted = asked_for.map(str::to_owned);
@@ -222,20 +228,6 @@ fn export(input: impl BufRead, asked_for: Option<&str>, output: &mut impl Write)
     rlms::write(entries, output).context("cannot write to standard output")
 }
 
-fn shown_ids(ids: &[String]) -> String {
-    listed(&ids.iter().map(|id| text::word(id)).collect::<Vec<_>>(), MAX_LISTED)
-}
-
-/// The error for a file that does not have what was asked for.
-fn none_of(asked_for: Option<&str>, others: &[String]) -> anyhow::Error {
-    match asked_for {
-        Some(id) if !others.is_empty() => {
-            anyhow::anyhow!("no rollout `{}`: the file has {}", text::word(id), shown_ids(others))
-        }
-        _ => anyhow::anyhow!("no rollout in the file"),
-    }
-}
-
 /// Reads the rollouts of a file, or only the one asked for, and remarks on the file.
 fn collect(
     input: impl BufRead,
@@ -244,8 +236,7 @@ fn collect(
 ) -> anyhow::Result<(Rollouts, Vec<String>)> {
     let mut rollouts = Rollouts::new(lengths);
     let mut others = Vec::new();
-    let mut remarks = Vec::new();
-    let mut unknown = 0_u64;
+    let mut remarks = Remarks::default();
     for line in lines(input)? {
         match line? {
             Line::Entry(entry) if asked_for.is_none_or(|id| id == entry.rollout) => rollouts.add(*entry),
@@ -255,24 +246,14 @@ fn collect(
                     rollouts.skip_one();
                 }
             }
-            Line::Unknown { .. } => unknown += 1,
-            Line::CutOff { line, bytes } => remarks.push(format!(
-                "line {line} is cut off after {bytes} bytes: it is being written, or its writer was killed"
-            )),
+            other => remarks.add(&other),
         }
-    }
-    if unknown > 0 {
-        let entries = counted(unknown, "entry");
-        remarks.push(format!("{entries} of an unknown kind: use a newer version of rlm to see more"));
     }
     if rollouts.list.is_empty() {
         return Err(none_of(asked_for, &others));
     }
-    Ok((rollouts, remarks))
+    Ok((rollouts, remarks.into_sentences()))
 }
-
-/// Most rollouts that an error names.
-const MAX_LISTED: usize = 20;
 
 /// Properties of standard output, and the user's wishes for it.
 #[derive(Debug, Default)]

@@ -61,6 +61,12 @@ function take(changed) {
 const parentOf = (row) => (row.parent === null ? undefined : rows.get(row.parent));
 const levelOf = (row) => treeOf(row).levels.get(row.at);
 const tokensOf = (row) => row.spent.reduce((sum, one) => sum + one.tokens, 0);
+const PARTS = [["cached_tokens", "cached"], ["cache_write_tokens", "written"], ["reasoning_tokens", "reasoning"]];
+const partOf = (spent, name) => spent.reduce((sum, one) => sum + (one[name] ?? 0), 0);
+function partsOf(spent) {
+    const shown = PARTS.map(([name, words]) => [partOf(spent, name), words]).filter(([count]) => count > 0);
+    return shown.length > 0 ? ` (${shown.map(([count, words]) => `${grouped(count)} ${words}`).join(", ")})` : "";
+}
 function costOf(spent) {
     let sum = 0;
     for (const { cost } of spent) {
@@ -106,11 +112,13 @@ const COLUMNS = [
     number("turns", (row) => row.turns),
     number("calls", (row) => row.calls),
     number("tokens", tokensOf),
+    ...PARTS.map(([name, words]) => number(words, (row) => partOf(row.spent, name) || undefined)),
     number("USD", (row) => costOf(row.spent), usd),
     number("time", (row) => row.seconds, duration),
     words("question", (row) => firstLine(row.question)),
     words("answer", (row) => firstLine(row.answer ?? "")),
 ];
+const OPTIONAL = ["score", ...PARTS.map(([, words]) => words)];
 let sortedBy;
 const unfolded = new Set();
 let found;
@@ -188,7 +196,7 @@ function totals(shown) {
         `${grouped(shown.filter((row) => row.is_answered).length)} answered`,
         ...(running ? [`${grouped(running)} without an end`] : []),
         ...(scores.length ? [`score ${(scores.reduce((sum, score) => sum + score, 0) / scores.length).toFixed(3)}`] : []),
-        `${spent.some((one) => one.is_estimated) ? "~" : ""}${grouped(spent.reduce((sum, one) => sum + one.tokens, 0))} tokens`,
+        `${spent.some((one) => one.is_estimated) ? "~" : ""}${grouped(spent.reduce((sum, one) => sum + one.tokens, 0))} tokens${partsOf(spent)}`,
         cost !== undefined ? `${usd(cost)} USD` : known > 0 ? `at least ${usd(known)} USD` : "cost unknown",
     ].join(" · ");
 }
@@ -259,8 +267,7 @@ function drawOverview() {
     one("#shown").textContent = isFiltered() ? `${grouped(shown.length)} of ${grouped(rows.size)}` : "";
     if (place().kind !== "overview")
         return;
-    const hasScores = [...rows.values()].some((row) => row.score !== undefined);
-    const columns = COLUMNS.filter((column) => column.name !== "score" || hasScores);
+    const columns = COLUMNS.filter((column) => !OPTIONAL.includes(column.name) || [...rows.values()].some((row) => column.key(row) !== undefined));
     const of = isFiltered() ? shown : [...rows.values()];
     const costs = of.map((row) => costOf(row.spent)).filter((cost) => cost !== undefined);
     sums.textContent = totals(of);
@@ -370,6 +377,8 @@ function moneyOf(row) {
             const depth = levelOf(node) - level;
             const key = `${depth} ${spent.model}`;
             const sum = sums.get(key) ?? { level: depth, model: spent.model, requests: 0, tokens: 0, is_estimated: false, cost: 0 };
+            for (const [name] of PARTS)
+                sum[name] = (sum[name] ?? 0) + (spent[name] ?? 0);
             sum.requests += spent.requests;
             sum.tokens += spent.tokens;
             sum.is_estimated ||= spent.is_estimated;
@@ -378,11 +387,12 @@ function moneyOf(row) {
         }
     }
     const hasLevels = below.has(row.at);
+    const parts = PARTS.filter(([name]) => partOf([...sums.values()], name) > 0);
     const line = (cells, tag) => make("tr", {}, ...cells.slice(hasLevels ? 0 : 1).map((text) => make(tag, {}, text)));
     const lines = [...sums.values()].sort((a, b) => a.level - b.level).map((sum) => line([
-        String(sum.level), sum.model, grouped(sum.requests), `${sum.is_estimated ? "~" : ""}${grouped(sum.tokens)}`, sum.cost === null ? "unknown" : usd(sum.cost),
+        String(sum.level), sum.model, grouped(sum.requests), `${sum.is_estimated ? "~" : ""}${grouped(sum.tokens)}`, ...parts.map(([name]) => grouped(sum[name] ?? 0)), sum.cost === null ? "unknown" : usd(sum.cost),
     ], "td"));
-    return make("table", {}, line(["depth", "model", "requests", "tokens", "USD"], "th"), ...lines);
+    return make("table", {}, line(["depth", "model", "requests", "tokens", ...parts.map(([, words]) => words), "USD"], "th"), ...lines);
 }
 const factsOf = (row) => {
     const cost = costOf(row.spent);

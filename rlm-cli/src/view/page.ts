@@ -1,7 +1,10 @@
 // What draws the page. The overview has a row for each rollout; a rollout is drawn from its HTML when it is opened, since a browser
 // takes ten thousand of them as text, but not as elements. A page that is served asks for them, and hears of changes.
 
-interface Spent { model: string; requests: number; tokens: number; is_estimated: boolean; cost: number | null }
+/** Parts of tokens: prompt tokens that were cached, or written to a cache, and those of reasoning. Zeros are left out. */
+interface Parts { cached_tokens?: number; cache_write_tokens?: number; reasoning_tokens?: number }
+
+interface Spent extends Parts { model: string; requests: number; tokens: number; is_estimated: boolean; cost: number | null }
 
 /** `asks` is the number of the first rollout with this question. */
 interface Row {
@@ -90,6 +93,17 @@ const parentOf = (row: Row): Row | undefined => (row.parent === null ? undefined
 const levelOf = (row: Row): number => treeOf(row).levels.get(row.at)!;
 const tokensOf = (row: Row): number => row.spent.reduce((sum, one) => sum + one.tokens, 0);
 
+/** The names of the parts of tokens, and their words. */
+const PARTS: [keyof Parts, string][] = [["cached_tokens", "cached"], ["cache_write_tokens", "written"], ["reasoning_tokens", "reasoning"]];
+
+const partOf = (spent: Spent[], name: keyof Parts): number => spent.reduce((sum, one) => sum + (one[name] ?? 0), 0);
+
+/** ` (11,000 cached, 500 reasoning)`; empty where all are 0. */
+function partsOf(spent: Spent[]): string {
+  const shown = PARTS.map(([name, words]) => [partOf(spent, name), words] as const).filter(([count]) => count > 0);
+  return shown.length > 0 ? ` (${shown.map(([count, words]) => `${grouped(count)} ${words}`).join(", ")})` : "";
+}
+
 /** Undefined if a part of it is not known. */
 function costOf(spent: Spent[]): number | undefined {
   let sum = 0;
@@ -143,11 +157,15 @@ const COLUMNS: Column[] = [
   number("turns", (row) => row.turns),
   number("calls", (row) => row.calls),
   number("tokens", tokensOf),
+  ...PARTS.map(([name, words]) => number(words, (row) => partOf(row.spent, name) || undefined)),
   number("USD", (row) => costOf(row.spent), usd),
   number("time", (row) => row.seconds, duration),
   words("question", (row) => firstLine(row.question)),
   words("answer", (row) => firstLine(row.answer ?? "")),
 ];
+
+/** Columns that are left out where all rows have nothing in them. */
+const OPTIONAL = ["score", ...PARTS.map(([, words]) => words)];
 
 // Overview
 
@@ -237,7 +255,7 @@ function totals(shown: Row[]): string {
     `${grouped(shown.filter((row) => row.is_answered).length)} answered`,
     ...(running ? [`${grouped(running)} without an end`] : []),
     ...(scores.length ? [`score ${(scores.reduce((sum, score) => sum + score, 0) / scores.length).toFixed(3)}`] : []),
-    `${spent.some((one) => one.is_estimated) ? "~" : ""}${grouped(spent.reduce((sum, one) => sum + one.tokens, 0))} tokens`,
+    `${spent.some((one) => one.is_estimated) ? "~" : ""}${grouped(spent.reduce((sum, one) => sum + one.tokens, 0))} tokens${partsOf(spent)}`,
     cost !== undefined ? `${usd(cost)} USD` : known > 0 ? `at least ${usd(known)} USD` : "cost unknown",
   ].join(" · ");
 }
@@ -319,8 +337,7 @@ function drawOverview(): void {
   const shown = shownRows();
   one("#shown").textContent = isFiltered() ? `${grouped(shown.length)} of ${grouped(rows.size)}` : "";
   if (place().kind !== "overview") return;
-  const hasScores = [...rows.values()].some((row) => row.score !== undefined);
-  const columns = COLUMNS.filter((column) => column.name !== "score" || hasScores);
+  const columns = COLUMNS.filter((column) => !OPTIONAL.includes(column.name) || [...rows.values()].some((row) => column.key(row) !== undefined));
   const of = isFiltered() ? shown : [...rows.values()];
   const costs = of.map((row) => costOf(row.spent)).filter((cost) => cost !== undefined);
   sums.textContent = totals(of);
@@ -437,6 +454,7 @@ function moneyOf(row: Row): Node {
       const depth = levelOf(node) - level;
       const key = `${depth} ${spent.model}`;
       const sum = sums.get(key) ?? { level: depth, model: spent.model, requests: 0, tokens: 0, is_estimated: false, cost: 0 };
+      for (const [name] of PARTS) sum[name] = (sum[name] ?? 0) + (spent[name] ?? 0);
       sum.requests += spent.requests;
       sum.tokens += spent.tokens;
       sum.is_estimated ||= spent.is_estimated;
@@ -445,11 +463,12 @@ function moneyOf(row: Row): Node {
     }
   }
   const hasLevels = below.has(row.at);
+  const parts = PARTS.filter(([name]) => partOf([...sums.values()], name) > 0);
   const line = (cells: string[], tag: "td" | "th"): Node => make("tr", {}, ...cells.slice(hasLevels ? 0 : 1).map((text) => make(tag, {}, text)));
   const lines = [...sums.values()].sort((a, b) => a.level - b.level).map((sum) => line([
-    String(sum.level), sum.model, grouped(sum.requests), `${sum.is_estimated ? "~" : ""}${grouped(sum.tokens)}`, sum.cost === null ? "unknown" : usd(sum.cost),
+    String(sum.level), sum.model, grouped(sum.requests), `${sum.is_estimated ? "~" : ""}${grouped(sum.tokens)}`, ...parts.map(([name]) => grouped(sum[name] ?? 0)), sum.cost === null ? "unknown" : usd(sum.cost),
   ], "td"));
-  return make("table", {}, line(["depth", "model", "requests", "tokens", "USD"], "th"), ...lines);
+  return make("table", {}, line(["depth", "model", "requests", "tokens", ...parts.map(([, words]) => words), "USD"], "th"), ...lines);
 }
 
 const factsOf = (row: Row): string => {

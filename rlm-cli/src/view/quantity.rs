@@ -1,12 +1,16 @@
 //! Tokens and money.
 
 use rlm_core::text::grouped;
+use rlm_env::trajectory::{ModelCall, SubCall};
+
+use crate::tokens::TokenParts;
 
 /// Tokens and cost of one or more requests to models.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Usage {
     pub(super) prompt_tokens: u64,
     pub(super) completion_tokens: u64,
+    pub(super) parts: TokenParts,
     pub(super) is_estimated: bool,
     /// Cost of the requests with a known price.
     pub(super) cost_usd: f64,
@@ -25,15 +29,22 @@ impl Usage {
         Self {
             prompt_tokens,
             completion_tokens,
+            parts: TokenParts::default(),
             is_estimated,
             cost_usd: cost.unwrap_or_default(),
             is_unpriced,
         }
     }
 
+    /// With these parts of the tokens.
+    pub(super) fn with(self, parts: TokenParts) -> Self {
+        Self { parts, ..self }
+    }
+
     pub(super) fn add(&mut self, other: Self) {
         self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
         self.completion_tokens = self.completion_tokens.saturating_add(other.completion_tokens);
+        self.parts.add(other.parts);
         self.is_estimated |= other.is_estimated;
         self.cost_usd += other.cost_usd;
         self.is_unpriced |= other.is_unpriced;
@@ -43,10 +54,12 @@ impl Usage {
         self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 
-    /// `812 + 41 tokens`: prompt and completion, with `~` if estimated.
+    /// `812 (700 cached) + 41 tokens`: prompt and completion, with `~` if estimated.
     pub(super) fn tokens(&self) -> String {
         let sign = if self.is_estimated { "~" } else { "" };
-        format!("{sign}{} + {} tokens", grouped(self.prompt_tokens), grouped(self.completion_tokens))
+        let (prompt, completion) = (grouped(self.prompt_tokens), grouped(self.completion_tokens));
+        let (of_prompt, of_completion) = (self.parts.of_prompt(), self.parts.of_completion());
+        format!("{sign}{prompt}{of_prompt} + {completion}{of_completion} tokens")
     }
 
     /// `0.0012 USD`; None if it is unknown.
@@ -56,6 +69,20 @@ impl Usage {
             cost if cost < 0.0001 => "< 0.0001 USD".to_owned(),
             cost => format!("{cost:.4} USD"),
         })
+    }
+}
+
+impl From<&ModelCall> for Usage {
+    fn from(call: &ModelCall) -> Self {
+        Self::new(call.prompt_tokens, call.completion_tokens, call.usage_estimated, call.cost_usd)
+            .with(call.into())
+    }
+}
+
+impl From<&SubCall> for Usage {
+    fn from(call: &SubCall) -> Self {
+        Self::new(call.prompt_tokens, call.completion_tokens, call.usage_estimated, call.cost_usd)
+            .with(call.into())
     }
 }
 
@@ -75,5 +102,8 @@ mod tests {
         usage.add(Usage::new(1, 1, true, None));
         assert_eq!((usage.tokens().as_str(), usage.cost()), ("~1,001 + 6 tokens", None));
         assert_eq!(Usage::new(1, 1, false, Some(0.00001)).cost().as_deref(), Some("< 0.0001 USD"));
+        let parts = TokenParts { cached_tokens: 11_000, cache_write_tokens: 1000, reasoning_tokens: 500 };
+        usage = Usage::new(12_345, 678, false, None).with(parts);
+        assert_eq!(usage.tokens(), "12,345 (11,000 cached, 1,000 written) + 678 (500 reasoning) tokens");
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::facts;
 use super::quantity::Usage;
 use super::rollouts::{Rollout, Rollouts, Step};
+use crate::tokens::TokenParts;
 
 /// Characters of a question or an answer.
 const WORDS: usize = 300;
@@ -45,6 +46,8 @@ struct Spent<'a> {
     model: &'a str,
     requests: u32,
     tokens: u64,
+    #[serde(flatten)]
+    parts: TokenParts,
     is_estimated: bool,
     /// None: the price of a part is not known.
     cost: Option<f64>,
@@ -102,6 +105,7 @@ fn spent(rollout: &Rollout) -> Vec<Spent<'_>> {
         model,
         requests,
         tokens: usage.all_tokens(),
+        parts: usage.parts,
         is_estimated: usage.is_estimated,
         cost: usage.cost().map(|_| usage.cost_usd),
     };

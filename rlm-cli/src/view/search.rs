@@ -31,6 +31,7 @@ impl Rollout {
             match step {
                 Step::Model(call) => see_all(&[call.error.as_ref()]),
                 Step::Message(_, text) | Step::Retry(text) => see_all(&[Some(text)]),
+                Step::Thought(thought) => see_all(&[Some(&thought.text)]),
                 Step::Call(call) => {
                     see_all(&[call.input.as_ref(), call.message.as_ref(), call.error.as_ref()])
                 }
@@ -43,7 +44,8 @@ impl Rollout {
             see_all(&[output.hint.as_ref(), answer]);
         }
         for prompt in self.batches().flat_map(|batch| batch.prompts.values()) {
-            see_all(&[Some(&prompt.prompt), prompt.reply.as_ref(), prompt.error.as_ref()]);
+            let thought = prompt.thought.as_ref().map(|thought| &thought.text);
+            see_all(&[Some(&prompt.prompt), thought, prompt.reply.as_ref(), prompt.error.as_ref()]);
         }
         see(&self.id);
     }

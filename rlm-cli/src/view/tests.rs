@@ -5,6 +5,8 @@ use serde_json::{Value as Json, json};
 use super::*;
 use crate::arguments::SortKey;
 
+mod reasoning;
+
 const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
 
 /// Strings from a fixed set, and values that other fields refer to.
@@ -183,8 +185,8 @@ fn several_rollouts_are_listed_first_and_each_is_whole() {
     let (list, trees) = shown.split_once("\n\n").unwrap();
     assert_eq!(
         list,
-        "letters-1 · answered · 3 turns · 5.4 s · 3,433 + 214 tokens · 0.0051 USD ·…\n\
-         letters-2 · max turns · 3 turns · 5.4 s · 3,433 + 214 tokens · 0.0051 USD ·…"
+        "letters-1 · answered · 3 turns · 5.4 s · 3,433 (1,792 cached) + 214 tokens ·…\n\
+         letters-2 · max turns · 3 turns · 5.4 s · 3,433 (1,792 cached) + 214 tokens ·…"
     );
     assert!(trees.starts_with(short_tree(EXAMPLE).trim_end()));
     assert!(trees.ends_with(&short_tree(&second)));
@@ -220,7 +222,9 @@ fn failed_rollouts_alone_and_those_with_most_of_something_first() {
 #[test]
 fn what_a_request_cost_that_was_cut_off_is_counted() {
     // Of one that was cancelled, the tokens are not known.
-    for (more, words, tokens) in [(100, "3,533 + 214 tokens", 3422), (0, "3,433 + 214 tokens", 3322)] {
+    for (more, words, tokens) in
+        [(100, "3,533 (1,792 cached) + 214 tokens", 3422), (0, "3,433 (1,792 cached) + 214 tokens", 3322)]
+    {
         let cut_off = changed(|entry| {
             if entry["event"] == "rollout_ended" {
                 let metrics = &mut entry["metrics"];
@@ -233,7 +237,7 @@ fn what_a_request_cost_that_was_cut_off_is_counted() {
                 }});
             }
         });
-        let shown = short_tree(&cut_off);
+        let shown = short_tree(&cut_off).replace('\n', " ");
         assert!(shown.contains(&format!("{words} · 0.0251 USD")), "{shown}");
         let row = &rows_of(&page(&cut_off, ON_A_PAGE))[0];
         let spent = &row["spent"][0];

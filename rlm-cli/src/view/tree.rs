@@ -9,7 +9,7 @@ use rlm_env::trajectory::MessageKind;
 use unicode_width::UnicodeWidthStr;
 
 use super::facts;
-use super::rollouts::{Batch, Call, End, Output, Prompt, Rollout, Rollouts, Start, Step, Turn};
+use super::rollouts::{Batch, Call, End, Output, Prompt, Rollout, Rollouts, Start, Step, Thought, Turn};
 use super::text::{Text, without_tabs, wrap};
 
 /// Narrowest that text is wrapped to, in columns.
@@ -168,10 +168,14 @@ impl Tree<'_> {
         for step in &turn.steps {
             match step {
                 Step::Model(call) => {
+                    for sentence in &call.adapted {
+                        self.wrapped("│  ", NOTICE, &facts::of_adapted(sentence))?;
+                    }
                     if let Some(error) = &call.error {
                         self.text("│  ", BAD, error)?;
                     }
                 }
+                Step::Thought(thought) => self.thought("│  ", thought)?,
                 Step::Message(MessageKind::Reply, text) => self.text("│  ", PLAIN, text)?,
                 Step::Message(kind, text) => {
                     self.line("│  ", NOTICE, facts::of_message(*kind))?;
@@ -186,6 +190,14 @@ impl Tree<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A reasoning: a line, or all of it if nothing is to be left out.
+    fn thought(&mut self, guide: &str, thought: &Thought) -> io::Result<()> {
+        let rows = wrap(&thought.line, self.width(guide).saturating_sub(1));
+        let more = if rows.len() > 1 { "…" } else { "" };
+        self.line(guide, FAINT, &format!("{}{more}", rows[0].trim_end()))?;
+        if self.look.is_full { self.text(&format!("{guide}  "), FAINT, &thought.text) } else { Ok(()) }
     }
 
     fn call(&mut self, call: &Call) -> io::Result<()> {
@@ -243,6 +255,9 @@ impl Tree<'_> {
             let facts = facts::of_prompt(prompt).join(" · ");
             self.wrapped(&format!("{guide}├─ "), FAINT, &format!("#{index} · {facts}"))?;
             self.text(&format!("{guide}│  ▏ "), CODE, &prompt.prompt)?;
+            if let Some(thought) = &prompt.thought {
+                self.thought(&format!("{guide}│  "), thought)?;
+            }
             if let Some(reply) = &prompt.reply {
                 self.text(&format!("{guide}│  "), PLAIN, reply)?;
             }

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};
 
 use super::estimate::{PER_MESSAGE, fields_tokens, message_tokens};
+use super::forms::thoughts;
 
 /// A message of a conversation in OpenAI's form, with the text in which it is sent: a long conversation is written once, not
 /// again for each request. Clones share both.
@@ -87,6 +88,52 @@ pub fn message_text(message: &Json) -> Option<String> {
     }
 }
 
+/// The readable reasoning of a reply, to show; None if it has none. Servers put it into fields of their own, into blocks, or into
+/// the text; the first of these places that has any counts, since some repeat it in a second one. Signatures and encrypted
+/// reasoning are never a part of it.
+#[must_use]
+pub fn reasoning_text(message: &Json) -> Option<String> {
+    let text = |field: &str| Some(message.get(field)?.as_str()?.to_owned());
+    let blocks = |field: &str, read: fn(&Json) -> Option<String>| {
+        let blocks = message.get(field)?.as_array()?.iter().filter_map(read);
+        Some(blocks.filter(|text| !text.trim().is_empty()).collect::<Vec<_>>().join("\n\n"))
+    };
+    let places: [&dyn Fn() -> Option<String>; 6] = [
+        // DeepSeek, and with it most; our own translations of Anthropic's and OpenAI's blocks.
+        &|| text("reasoning_content"),
+        // vLLM, OpenRouter.
+        &|| text("reasoning"),
+        &|| blocks("reasoning_details", reasoning_detail),
+        // LiteLLM.
+        &|| blocks("thinking_blocks", thinking_block),
+        // Mistral.
+        &|| blocks("content", thinking_block),
+        &|| thoughts(&message_text(message)?),
+    ];
+    let found = places.iter().filter_map(|place| place()).find(|text| !text.trim().is_empty())?;
+    Some(found.trim().to_owned())
+}
+
+/// The text of an item of `reasoning_details`, of OpenRouter. Other items are encrypted.
+fn reasoning_detail(item: &Json) -> Option<String> {
+    let field = match item.get("type")?.as_str()? {
+        "reasoning.text" => "text",
+        "reasoning.summary" => "summary",
+        _ => return None,
+    };
+    Some(item.get(field)?.as_str()?.to_owned())
+}
+
+/// The text of a block of thinking: a text, or a list of parts.
+fn thinking_block(block: &Json) -> Option<String> {
+    let thinking = block.get("thinking").filter(|_| block["type"] == "thinking")?;
+    match thinking {
+        Json::String(text) => Some(text.clone()),
+        Json::Array(parts) => Some(parts.iter().filter_map(|part| part.get("text")?.as_str()).collect()),
+        _ => None,
+    }
+}
+
 /// A message as a reply in a conversation: one that has no role, or none of the model's, gets that.
 pub(super) fn as_reply(mut message: Json) -> Json {
     if let Some(fields) = message
@@ -149,5 +196,55 @@ mod tests {
         let arguments = |given: Json| call_arguments(&json!({"function": {"arguments": given}})).into_owned();
         let given = [json!(r#"{"a": 1}"#), json!({"a": 1}), json!(" "), Json::Null, json!([1])];
         assert_eq!(given.map(arguments), [r#"{"a": 1}"#, r#"{"a":1}"#, "{}", "{}", "[1]"]);
+    }
+
+    #[test]
+    fn reasoning_is_read_wherever_servers_put_it() {
+        const SECRET: &str = "SECRET";
+        let places = [
+            json!({"reasoning_content": " Hm. \n"}),
+            json!({"reasoning_content": "", "reasoning": "Hm."}),
+            json!({"reasoning_content": "Hm.", "reasoning": "Other", "content": "<think>Other</think>"}),
+            json!({"reasoning_details": [
+                {"type": "reasoning.encrypted", "data": SECRET},
+                {"type": "reasoning.text", "text": "Hm.", "signature": SECRET},
+            ]}),
+            json!({"reasoning": null, "reasoning_details": [{"type": "reasoning.summary", "summary": "Hm."}]}),
+            json!({"thinking_blocks": [
+                {"type": "thinking", "thinking": "Hm.", "signature": SECRET},
+                {"type": "redacted_thinking", "data": SECRET},
+            ]}),
+            json!({"content": [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "H"}, {"type": "text", "text": "m."}]},
+                {"type": "text", "text": "Done."},
+            ]}),
+            json!({"content": [{"type": "thinking", "thinking": "Hm.", "signature": SECRET}]}),
+            json!({"content": "<think>\nHm.\n</think>\nDone."}),
+            json!({"content": [{"type": "text", "text": "<think>Hm.</think>Done."}]}),
+        ];
+        for message in places {
+            assert_eq!(reasoning_text(&message).as_deref(), Some("Hm."), "{message}");
+        }
+        let two = json!({"reasoning_details": [
+            {"type": "reasoning.summary", "summary": "One"}, {"type": "reasoning.summary", "summary": "Two"},
+        ]});
+        assert_eq!(reasoning_text(&two).as_deref(), Some("One\n\nTwo"));
+    }
+
+    #[test]
+    fn what_is_not_readable_reasoning_is_none() {
+        let odd = [
+            json!({}),
+            json!(null),
+            json!({"content": "Done."}),
+            json!({"content": 3, "reasoning": {"effort": "high"}, "reasoning_content": 3}),
+            json!({"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}, {"text": "x"}, 3]}),
+            json!({"thinking_blocks": [{"type": "redacted_thinking", "data": "x"}, {"thinking": "x"}]}),
+            json!({"content": [{"type": "thinking", "thinking": []}, {"type": "thinking", "thinking": 3}]}),
+            json!({"anthropic": {"content": [{"type": "thinking", "thinking": "", "signature": "x"}]}}),
+        ];
+        for message in odd {
+            assert_eq!(reasoning_text(&message), None, "{message}");
+        }
     }
 }

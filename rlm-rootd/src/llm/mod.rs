@@ -53,7 +53,7 @@ pub use forms::{
 pub use http_model::HttpModel;
 pub use key::Key;
 pub use limits::ModelLimits;
-pub use message::{ChatMessage, call_arguments, message_text, refusal};
+pub use message::{ChatMessage, call_arguments, message_text, reasoning_text, refusal};
 pub use models::{Models, ModelsConfig, ModelsError};
 pub use prices::{Price, Prices, PricesError};
 pub use proxy::Proxy;

@@ -47,11 +47,45 @@ fn a_trajectory_is_printed_as_a_tree_without_colours_where_there_is_no_terminal(
     assert_eq!((text(&shown.stderr), shown.status.code()), ("", Some(0)));
     let tree = text(&shown.stdout);
     assert!(
-        tree.starts_with("rollout letters-1 · answered · 3 turns · 5.4 s · 3,433 + 214 tokens"),
+        tree.starts_with(
+            "rollout letters-1 · answered · 3 turns · 5.4 s · 3,433 (1,792 cached) + 214 tokens"
+        ),
         "{tree}"
     );
     assert!(tree.contains("\n│  call_bash_repl · 33 ms\n│  ▏ ls -l; head"), "{tree}");
     assert!(!tree.contains('\u{1b}'));
+}
+
+#[test]
+fn prompts_that_do_not_begin_with_the_one_before_are_named() {
+    let (_dir, path) = file(EXAMPLE);
+    let checked = view(&path, &["--check-prefixes"]);
+    let words = "3 turns, 2 of 2 prompts begin with the one before (by messages)\n";
+    let whole = format!("letters-1: {words}{}", words.replace("3 turns,", "1 rollout, 3 turns:"));
+    assert_eq!((text(&checked.stdout), checked.status.code()), (&*whole, Some(0)));
+    let full = view(&path, &["--check-prefixes", "--full"]);
+    assert!(text(&full.stdout).contains("\n  turn 3: begins with the one before, by messages\n"), "{full:?}");
+    // The ids of tokens, as vLLM gives them; at the third turn, the template has left something out.
+    let ids = [("[1,2]", "[3]"), ("[1,2,3,4]", "[5]"), ("[1,2,4,5,6]", "[7]")];
+    let mut ids = ids.iter();
+    let with_ids = EXAMPLE.lines().map(|line| match line.contains("\"event\":\"model_call\"") {
+        true => {
+            let (prompt, reply) = ids.next().unwrap();
+            let extra = format!("\"extra\":{{\"prompt_token_ids\":{prompt},\"token_ids\":{reply}}}");
+            line.replace("\"extra\":null", &extra) + "\n"
+        }
+        false => format!("{line}\n"),
+    });
+    fs::write(&path, with_ids.collect::<String>()).unwrap();
+    let checked = view(&path, &["--check-prefixes", "--rollout", "letters-1"]);
+    assert_eq!((text(&checked.stderr), checked.status.code()), ("", Some(1)));
+    let words = "letters-1: 3 turns, 1 of 2 prompts begin with the one before (by tokens)\n  turn 3: token 2 is 4, and was 3\n";
+    assert!(text(&checked.stdout).starts_with(words), "{checked:?}");
+    fs::write(&path, "{\"type\": \"metadata\"}\n").unwrap();
+    let refused = view(&path, &["--check-prefixes"]);
+    assert_eq!((text(&refused.stdout), refused.status.code()), ("", Some(2)));
+    assert!(text(&refused.stderr).contains("a log of RLMLogger does not have what was sent"), "{refused:?}");
+    assert_eq!(view(&path, &["--check-prefixes", "--follow"]).status.code(), Some(2));
 }
 
 #[test]

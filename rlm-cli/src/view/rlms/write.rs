@@ -7,7 +7,7 @@ use rlm_core::text::{counted, size};
 use rlm_env::trajectory::{CallEnded, Entry, Event, MessageKind, RolloutStarted, SubCall};
 use serde_json::{Map, Value as Json, json};
 
-use super::super::rollouts::said;
+use crate::replies::message_words;
 
 /// Writes the lines of one rollout from its entries.
 pub(in crate::view) fn write(entries: Vec<Entry>, output: &mut impl Write) -> io::Result<()> {
@@ -51,7 +51,7 @@ impl<W: Write> Log<'_, W> {
             Event::RolloutStarted(started) => self.start(time, &started)?,
             Event::Message(message) if message.kind == MessageKind::Reply => {
                 self.close()?;
-                let response = said(&message.message);
+                let response = message_words(&message.message);
                 let reply = json!({"role": "assistant", "content": response});
                 self.open = Some(Iteration {
                     prompt: self.messages.clone(),
@@ -66,7 +66,7 @@ impl<W: Write> Log<'_, W> {
             }
             Event::Message(message) => {
                 let role = if message.kind == MessageKind::System { "system" } else { "user" };
-                self.messages.push(json!({"role": role, "content": said(&message.message)}));
+                self.messages.push(json!({"role": role, "content": message_words(&message.message)}));
             }
             Event::ModelCall(call) if !call.is_summary => {
                 // The reply follows.
@@ -184,8 +184,8 @@ fn sub_call(call: &SubCall) -> Json {
     usage.extend(call.cost_usd.map(|cost| ("total_cost".to_owned(), cost.into())));
     let mut line = json!({
         "root_model": call.model,
-        "prompt": call.messages,
-        "response": call.reply.as_ref().map(said).unwrap_or_default(),
+        "prompt": call.messages.iter().map(prompted).collect::<Vec<_>>(),
+        "response": call.reply.as_ref().map(message_words).unwrap_or_default(),
         "usage_summary": {"model_usage_summaries": {call.model.as_str(): usage}},
         "execution_time": call.seconds,
         // Their visualizer reads these.
@@ -196,6 +196,11 @@ fn sub_call(call: &SubCall) -> Json {
         line["error"] = error.as_str().into();
     }
     line
+}
+
+/// A message of a prompt, as RLMLogger has them: without what servers add, such as signatures.
+fn prompted(message: &Json) -> Json {
+    json!({"role": message["role"], "content": message_words(message)})
 }
 
 /// A time in UTC, in the form of Python's `isoformat`.

@@ -8,8 +8,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use rlm_env::trajectory::{Entry, Event};
 
-pub(super) use self::read::said;
-pub(super) use self::rollout::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Turn};
+pub(super) use self::rollout::{
+    Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Thought, Turn,
+};
 use super::text::Lengths;
 
 /// The rollouts of a file, in the order of their first entries.

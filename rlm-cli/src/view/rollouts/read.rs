@@ -10,9 +10,14 @@ use rlm_env::rollout::Metrics;
 use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall};
 use serde_json::Value as Json;
 
-use super::rollout::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Turn};
+use super::rollout::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Thought, Turn};
+use crate::replies::{self, message_words, reply_words};
+use crate::tokens::TokenParts;
 use crate::view::quantity::Usage;
-use crate::view::text::{Lengths, Text, word};
+use crate::view::text::{Length, Lengths, Text, one_line, word};
+
+/// Reasons why a reply ends that are not shown.
+const ORDINARY: [&str; 2] = ["stop", "tool_calls"];
 
 impl Rollout {
     pub(super) fn new(entry: &Entry, at: usize, parent: Option<usize>) -> Self {
@@ -48,12 +53,7 @@ impl Rollout {
             Event::RolloutStarted(started) => self.start = Some(Start::new(&started, lengths)),
             Event::Message(message) => self.add_message(message, lengths),
             Event::ModelCall(call) => {
-                let usage = Usage::new(
-                    call.prompt_tokens,
-                    call.completion_tokens,
-                    call.usage_estimated,
-                    call.cost_usd,
-                );
+                let usage = Usage::from(&call);
                 self.usage.add(usage);
                 let step = ModelCall {
                     model: word(&call.model),
@@ -63,6 +63,12 @@ impl Rollout {
                     usage,
                     attempts: call.attempts,
                     error: call.error.map(|error| Text::new(&error, lengths.text)),
+                    finish_reason: call
+                        .finish_reason
+                        .as_deref()
+                        .filter(|reason| !ORDINARY.contains(reason))
+                        .map(word),
+                    adapted: call.adapted.iter().map(|sentence| word(sentence)).collect(),
                 };
                 self.turn(call.turn).steps.push(Step::Model(step));
             }
@@ -96,7 +102,9 @@ impl Rollout {
     }
 
     fn add_message(&mut self, message: trajectory::Message, lengths: Lengths) {
-        let text = Text::new(&said(&message.message), lengths.text);
+        let is_reply = message.kind == MessageKind::Reply;
+        let words = if is_reply { reply_words } else { message_words }(&message.message);
+        let text = Text::new(&words, lengths.text);
         match message.kind {
             MessageKind::System => self.system = Some(text),
             // The first entry has the first one already.
@@ -112,6 +120,9 @@ impl Rollout {
             }
             _ => {
                 let turn = self.turn(message.turn);
+                let thought =
+                    is_reply.then(|| thought(&message.message, turn.reasoning_tokens(), lengths.text));
+                turn.steps.extend(thought.flatten().map(Step::Thought));
                 if !text.is_empty() {
                     turn.steps.push(Step::Message(message.kind, text));
                 }
@@ -159,12 +170,7 @@ impl Rollout {
 
     fn add_sub_call(&mut self, time: f64, sub_call: &SubCall, lengths: Lengths) {
         let began = time - sub_call.seconds;
-        let usage = Usage::new(
-            sub_call.prompt_tokens,
-            sub_call.completion_tokens,
-            sub_call.usage_estimated,
-            sub_call.cost_usd,
-        );
+        let usage = Usage::from(sub_call);
         self.usage.add(usage);
         let batch = self.batch(sub_call, began);
         batch.began = batch.began.min(began);
@@ -172,7 +178,11 @@ impl Rollout {
         batch.usage.add(usage);
         let prompt = batch.prompts.entry(sub_call.index).or_insert_with(|| Prompt {
             model: word(&sub_call.model),
-            prompt: Text::new(&sub_call.messages.last().map(said).unwrap_or_default(), lengths.sub_call),
+            prompt: Text::new(
+                &sub_call.messages.last().map(message_words).unwrap_or_default(),
+                lengths.sub_call,
+            ),
+            thought: None,
             reply: None,
             error: None,
             usage: Usage::default(),
@@ -180,6 +190,10 @@ impl Rollout {
             requests: 0,
             attempts: 0,
         });
+        prompt.thought = sub_call
+            .reply
+            .as_ref()
+            .and_then(|reply| thought(reply, sub_call.reasoning_tokens, lengths.sub_call));
         prompt.reply = sub_call.reply.as_ref().map(|reply| Text::new(&replied(reply), lengths.sub_call));
         prompt.error = sub_call.error.as_ref().map(|error| Text::new(error, lengths.sub_call));
         prompt.usage.add(usage);
@@ -249,6 +263,15 @@ impl Rollout {
 }
 
 impl Turn {
+    /// The tokens of the reasoning of its reply.
+    fn reasoning_tokens(&self) -> u64 {
+        let calls = self.steps.iter().rev().filter_map(|step| match step {
+            Step::Model(call) if !call.is_summary && call.error.is_none() => Some(call),
+            _ => None,
+        });
+        calls.map(|call| call.usage.parts.reasoning_tokens).next().unwrap_or_default()
+    }
+
     fn place_of(&self, id: Option<&str>) -> Option<usize> {
         let is_it = |step: &Step| matches!(step, Step::Call(call) if id.is_none_or(|id| call.id == id));
         self.steps.iter().rposition(is_it)
@@ -319,10 +342,11 @@ fn beyond(metrics: &Metrics, seen: &Usage) -> Usage {
     let below: Option<f64> = metrics.depths.values().map(|depth| depth.cost_usd).sum();
     let own = metrics.cost_usd.zip(below).map(|(whole, below)| (whole - below - seen.cost_usd).max(0.0));
     // Of a cancelled request the tokens are not known. The rest is what sums of floats leave.
+    let parts = TokenParts::from(metrics).beyond(seen.parts);
     if prompt == 0 && completion == 0 && own.is_none_or(|cost| cost < 1e-9) {
         return Usage::default();
     }
-    Usage::new(prompt, completion, metrics.usage_estimated, own)
+    Usage::new(prompt, completion, metrics.usage_estimated, own).with(parts)
 }
 
 /// Names and values of the metrics.
@@ -347,25 +371,15 @@ fn metrics(metrics: &Json) -> Vec<(String, String)> {
     shown
 }
 
-/// The text of a message in OpenAI's form.
-pub(in crate::view) fn said(message: &Json) -> String {
-    let content = message.get("content").unwrap_or(&Json::Null);
-    match content {
-        Json::String(text) => text.clone(),
-        Json::Array(parts) => {
-            let texts = parts.iter().map(|part| match part["text"].as_str() {
-                Some(text) => text.to_owned(),
-                None => format!("[{}]", part["type"].as_str().unwrap_or("?")),
-            });
-            texts.collect::<Vec<_>>().join("\n")
-        }
-        _ => String::new(),
-    }
+/// The reasoning of a reply, of which these tokens are.
+fn thought(reply: &Json, tokens: u64, length: Option<Length>) -> Option<Thought> {
+    let thought = replies::Thought::of(reply, tokens)?;
+    Some(Thought { line: one_line(&thought.line()), text: Text::new(&thought.text, length) })
 }
 
 /// The text of a reply, or the names of the tools that it calls.
 fn replied(message: &Json) -> String {
-    let text = said(message);
+    let text = reply_words(message);
     let calls = message["tool_calls"].as_array().filter(|_| text.is_empty());
     let names = calls.into_iter().flatten().map(|call| call["function"]["name"].as_str().unwrap_or("?"));
     let names: Vec<_> = names.collect();

@@ -69,6 +69,8 @@ pub(in crate::view) struct Turn {
 pub(in crate::view) enum Step {
     Model(ModelCall),
     Message(MessageKind, Text),
+    /// The reasoning of the reply that follows.
+    Thought(Thought),
     /// Why a request is sent again.
     Retry(Text),
     Call(Box<Call>),
@@ -85,6 +87,18 @@ pub(in crate::view) struct ModelCall {
     pub(in crate::view) usage: Usage,
     pub(in crate::view) attempts: u32,
     pub(in crate::view) error: Option<Text>,
+    /// The reason why the reply ended, if it is not an ordinary one.
+    pub(in crate::view) finish_reason: Option<String>,
+    /// What was not sent as it came, a sentence for each kind.
+    pub(in crate::view) adapted: Vec<String>,
+}
+
+/// The reasoning of a reply.
+#[derive(Debug)]
+pub(in crate::view) struct Thought {
+    /// Its length and first words.
+    pub(in crate::view) line: String,
+    pub(in crate::view) text: Text,
 }
 
 #[derive(Debug)]
@@ -131,6 +145,7 @@ pub(in crate::view) struct Batch {
 pub(in crate::view) struct Prompt {
     pub(in crate::view) model: String,
     pub(in crate::view) prompt: Text,
+    pub(in crate::view) thought: Option<Thought>,
     pub(in crate::view) reply: Option<Text>,
     pub(in crate::view) error: Option<Text>,
     pub(in crate::view) usage: Usage,

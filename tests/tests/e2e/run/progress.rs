@@ -9,6 +9,7 @@ use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
 use nix::sys::signal::Signal;
 use nix::sys::termios::LocalFlags;
 use portable_pty::{PtySize, native_pty_system};
+use serde_json::json;
 
 use super::signals::signal;
 use super::{answering, asking, at_terminal, bash, calling, read_until, shown, text};
@@ -175,6 +176,64 @@ fn a_rollout_can_be_watched() {
         assert_eq!(seen.contains("\u{1b}[36m"), has_colours, "{seen}");
         assert!(!seen.contains("\u{1b}]0;") && !seen.contains('\u{7}') && !seen.contains('\u{9b}'), "{seen}");
         drop(model.finish());
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn reasoning_is_a_line_and_nobody_sees_what_only_servers_read() {
+    const SECRET: &str = "SECRET-SIGNATURE";
+    let place = Place::new();
+    let mut message = calling("call_bash_repl", "llm_query 'judge a'");
+    message["content"] = "<think>\nFirst the\nfiles.\n</think>\n\nI look.".into();
+    message["tool_calls"][0]["extra_content"] = json!({"google": {"thought_signature": SECRET}});
+    message["reasoning_details"] = json!([{"type": "reasoning.encrypted", "data": SECRET}]);
+    message["anthropic"] = json!({"content": [{"type": "thinking", "thinking": "", "signature": SECRET}]});
+    let usage = json!({
+        "prompt_tokens": 1000, "prompt_tokens_details": {"cached_tokens": 900},
+        "completion_tokens": 200, "completion_tokens_details": {"reasoning_tokens": 150},
+    });
+    let body = json!({"choices": [{"message": message, "finish_reason": "tool_calls"}], "usage": usage});
+    let judged = json!({"role": "assistant", "content": "<think>Hm.</think>yes", "signature": SECRET});
+    for at_a_terminal in [false, true] {
+        let model = ScriptedModel::start([
+            Rule::on("judge").message(judged.clone()).usage(10, 2),
+            Rule::any().body(body.to_string()).once(),
+            answering("42").usage(1300, 20),
+        ]);
+        let mut command = asking(&place, &model, &["run", "--progress", "full", "--id", "thinking", "Why?"]);
+        command.stdout(std::process::Stdio::piped()).env("NO_COLOR", "1");
+        let (answer, seen) = if at_a_terminal {
+            let (child, mut terminal) = at_terminal(command);
+            let (seen, _) = read_until(&mut terminal, "");
+            (child.wait_with_output().unwrap().stdout, seen)
+        } else {
+            let output = command.output().unwrap();
+            (output.stdout, text(&output.stderr).to_owned())
+        };
+        assert_eq!(text(&answer), "42\n");
+        let shown =
+            ["turn 1", "thought, 150 tokens: First the files.", "I look.", "  its first answer begins: yes"];
+        check_order(&seen, &shown);
+        check_order(
+            &seen,
+            &["rlm: 2 turns · 2 calls · 1 sub-call · 2,532 tokens (900 cached, 150 reasoning) · "],
+        );
+        assert!(!seen.contains(SECRET) && !seen.contains("think>"), "{seen}");
+        drop(model.finish());
+    }
+    let record = place.path("home").join(".local/state/rlm/runs/thinking.jsonl");
+    assert!(std::fs::read_to_string(record).unwrap().contains(SECRET), "a replay needs it");
+    for args in
+        [&["view"][..], &["view", "--full"], &["view", "--html", "-"], &["view", "--to", "rlms"], &["runs"]]
+    {
+        let output = place.rlm(args).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let printed = text(&output.stdout);
+        assert!(!printed.contains(SECRET), "{args:?}: {printed}");
+        if args == ["runs"] {
+            assert!(printed.contains("2 turns, 2,532 tokens (900 cached, 150 reasoning), "), "{printed}");
+        }
     }
     place.assert_nothing_left();
 }

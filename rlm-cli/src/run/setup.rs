@@ -12,8 +12,8 @@ use rlm_env::trajectory::Writer;
 use rlm_env::unstable::SubLlmPrompt;
 use rlm_env::{ContextFilter, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
 use rlm_rootd::{
-    Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, McpServers, Models, ModelsConfig, Prices, Proxy,
-    Retries, SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
+    Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, McpServers, Models, ModelsConfig, ModelsError,
+    Prices, Proxy, Retries, SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
 };
 use serde_json::Value as Json;
 
@@ -45,7 +45,7 @@ pub(crate) struct Setup {
     pub(crate) provenance: Provenance,
     /// Where the settings of the root model's server are from, in words.
     pub(crate) server_settings: String,
-    root_models: Arc<Models>,
+    pub(crate) root_models: Arc<Models>,
     mcp_servers: DeclaredServers,
 }
 
@@ -305,7 +305,19 @@ fn models(
         retries: Retries { max: settings.value(&MAX_RETRIES), ..Retries::default() },
         ..ModelsConfig::new(base_url, model)
     };
-    Models::new(config).map(Arc::new).map_err(|error| Usage::new(error.to_string()))
+    Models::new(config).map(Arc::new).map_err(|error| {
+        let place = match &error {
+            ModelsError::BaseUrl(_) => match settings.get(&SUB_BASE_URL) {
+                Some(sub) if sub == base_url && matches!(of, Of::Sub) => settings.place(&SUB_BASE_URL),
+                _ => settings.place(&BASE_URL),
+            },
+            ModelsError::Header(_) => settings.place(headers),
+            ModelsError::Server(_) => settings.place(server),
+            ModelsError::Key => key.variable().unwrap_or_default().to_owned(),
+            _ => return Usage::new(error.to_string()),
+        };
+        Usage::new(format!("{place}: {error}"))
+    })
 }
 
 /// The root tools in the settings: those of the file, and `llm_batch` and `budget` if a model is set.

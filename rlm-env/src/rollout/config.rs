@@ -219,6 +219,9 @@ pub struct RolloutResult {
     pub stop_reason: StopReason,
     /// The error that ended the rollout, if any.
     pub error: Option<String>,
+    /// True if the root model's server refused the key, its rights or credit, or the model's name: a retry does not help.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused_by_server: bool,
     /// Its metrics.
     pub metrics: Metrics,
     /// The rollout's directory, if it was kept.

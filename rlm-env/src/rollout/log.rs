@@ -161,6 +161,7 @@ impl LogState {
         match event {
             Event::RolloutStarted(_)
             | Event::ModelRetry(_)
+            | Event::ModelChanged(_)
             | Event::QuestionEnded(_)
             | Event::RolloutScored(_) => {}
             Event::RolloutEnded(_) => self.is_over = true,

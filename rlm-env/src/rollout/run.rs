@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rlm_rootd::RootModel;
+
 use super::child::{Runner, Running};
 use super::config::{Control, RolloutConfig, RolloutResult};
 use super::driver::{End, RolloutDriver};
@@ -94,6 +96,19 @@ impl Rollout<'_> {
         self.driver.max_turns = turns;
     }
 
+    /// Asks another model from the next question on. The conversation stays as it is, and so do the models of sub-LLMs and
+    /// children. `context_tokens` is the size of its context window, if it is known.
+    ///
+    /// # Errors
+    /// The model cannot serve the rollout, whose model stays the one before: a sentence that says why.
+    pub fn set_model(
+        &mut self,
+        model: Arc<dyn RootModel>,
+        context_tokens: Option<u64>,
+    ) -> Result<(), String> {
+        self.driver.set_model(model, context_tokens)
+    }
+
     /// Works on the first question until it is answered, or something ends it. `control` ends this question alone.
     pub async fn answer(&mut self, control: &Control) -> RolloutResult {
         let question = self.driver.config.question.clone();
@@ -152,6 +167,7 @@ fn result(config: &RolloutConfig, log: &Log, end: End) -> RolloutResult {
         answer_ready: end.is_ready,
         stop_reason: end.reason,
         error: end.error,
+        refused_by_server: end.is_refused,
         metrics: log.metrics(),
         dir: end.dir,
     }

@@ -63,6 +63,8 @@ pub enum Event {
     CallEnded(CallEnded),
     /// The end of a request to a sub-LLM.
     SubCall(SubCall),
+    /// Another root model, from here on.
+    ModelChanged(ModelChanged),
     /// The end of a question of a rollout that takes several.
     QuestionEnded(QuestionEnded),
     /// The last entry of a rollout, but for its score.
@@ -155,6 +157,16 @@ pub struct ModelRetry {
     pub error: String,
     /// Seconds until the next attempt, as the server asks for or growing with each.
     pub wait_seconds: f64,
+}
+
+/// A change of the root model between two questions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ModelChanged {
+    /// The number of turns before it.
+    pub turn: u32,
+    /// The model from here on.
+    pub model: String,
 }
 
 /// A request to the root model, with its retries.

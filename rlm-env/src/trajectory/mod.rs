@@ -10,8 +10,8 @@ mod sink;
 mod write;
 
 pub use self::entry::{
-    CallEnded, CallStarted, Entry, Event, Message, MessageKind, ModelCall, ModelRetry, QuestionEnded,
-    RolloutEnded, RolloutScored, RolloutStarted, SubCall, VERSION,
+    CallEnded, CallStarted, Entry, Event, Message, MessageKind, ModelCall, ModelChanged, ModelRetry,
+    QuestionEnded, RolloutEnded, RolloutScored, RolloutStarted, SubCall, VERSION,
 };
 pub use self::read::{Line, ReadError, Reader, read};
 pub use self::sink::{OutputPiece, Sink};

@@ -415,12 +415,17 @@ impl Models {
     /// The limits of the model, as far as the server lists them. A server that does not answer within 3 s lists none, and
     /// one on a Unix socket is not asked.
     pub async fn limits(&self) -> ModelLimits {
+        self.limits_of(self.model()).await
+    }
+
+    /// The same for another model of the server.
+    pub async fn limits_of(&self, model: &str) -> ModelLimits {
         if self.is_own {
             return ModelLimits::default();
         }
         let entries = timeout(LIMITS_TIME, self.entries()).await;
         let entries = entries.ok().and_then(Result::ok).unwrap_or_default();
-        let entry = entries.iter().find(|entry| name(entry) == Some(self.model()));
+        let entry = entries.iter().find(|entry| name(entry) == Some(model));
         let owner = entry.and_then(|entry| entry.get("owned_by")?.as_str());
         if let Some(owner) = owner.filter(|_| self.owner.get().is_none()) {
             self.owner.get_or_init(|| owner.to_owned());

@@ -46,7 +46,7 @@ pub use llm::{
     Api, ArgumentsFault, BudgetTool, ChatError, ChatMessage, ChatReply, ChatRequest, ChatTools, Completion,
     Fenced, HttpModel, Key, LEAST_COMPLETION, LlmBatch, LlmQuery, ModelError, ModelErrorKind, ModelFuture,
     ModelLimits, Models, ModelsConfig, ModelsError, NullContent, Price, Prices, PricesError, Proxy, Recorder,
-    Retries, RetryObserver, RootModel, Rules, SubCallError, SubCallRecord, SubLlm, SubLlmError,
+    Retries, RetryObserver, RootModel, Rules, Streaming, SubCallError, SubCallRecord, SubLlm, SubLlmError,
     SubLlmOptions, WrittenCall, arguments, call_arguments, check_sampling, fenced, message_text, new_call_id,
     refusal, thoughts, tool_named, without_thoughts, written_calls,
 };

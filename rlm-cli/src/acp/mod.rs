@@ -11,6 +11,7 @@ mod convert;
 mod edges;
 mod lines;
 mod session;
+mod tokens;
 mod updates;
 
 use std::collections::HashMap;

@@ -1,6 +1,5 @@
 //! A session of a client: a rollout that takes one prompt after the other.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,8 +21,9 @@ use super::contract::Contract;
 use super::edges::Edges;
 use super::updates::Updates;
 use crate::config::Settings;
-use crate::config::table::{CONTEXT_TOKENS, MODEL};
+use crate::config::table::{CONTEXT_TOKENS, MODEL, TOKEN_IDS};
 use crate::environment::Environment;
+use crate::files::write_private;
 use crate::run::{Setup, close};
 
 /// Bytes of a prompt that go into the conversation; a longer one is a file.
@@ -136,7 +136,7 @@ impl Plan {
             let asked = match shortened(&text, &path) {
                 None => text,
                 Some(question) => {
-                    if let Err(error) = fs::write(path, &text) {
+                    if let Err(error) = write_private(&path, text.as_bytes()) {
                         _ = done
                             .send(failed(&question, &format!("cannot keep the message in {name}: {error}")));
                         continue;
@@ -177,7 +177,9 @@ impl Plan {
             self.apply(contract, &mut config, &host).map_err(|error| error.to_string())?;
         }
         let language = if config.language == ReplLanguage::Bash { "bash" } else { "python" };
-        let updates = Updates::new(self.connection.clone(), self.id.clone(), self.is_busy.clone(), language);
+        let tells_tokens = self.settings.value(&TOKEN_IDS);
+        let (connection, id, is_busy) = (self.connection.clone(), self.id.clone(), self.is_busy.clone());
+        let updates = Updates::new(connection, id, is_busy, language, tells_tokens);
         config.gate = Some(Arc::new(Gate {
             connection: self.connection.clone(),
             session: self.id.clone(),

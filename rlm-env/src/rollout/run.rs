@@ -52,6 +52,7 @@ impl Parts {
         control: &Control,
     ) -> Result<Rollout<'a>, Box<RolloutResult>> {
         let log = Log::new(&config.id, config.sinks.clone(), self.config.prices.clone());
+        let log = log.keeping_reasoning(config.keep_reasoning);
         let log = Arc::new(match &config.recursion {
             Some(recursion) => log.below(recursion.parent_log(), recursion.origin().0),
             None => log,

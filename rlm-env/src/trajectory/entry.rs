@@ -126,6 +126,9 @@ pub struct Message {
     pub kind: MessageKind,
     /// The message in OpenAI's form, as sent or received. An output's `tool_call_id` is that of its call.
     pub message: Json,
+    /// Names of what was left out of the message, where reasoning is not kept: it cannot be sent to a server as it is here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// The purpose of a message.
@@ -214,6 +217,9 @@ pub struct ModelCall {
     /// Id of the request, if the server was told one and replied.
     #[serde(default)]
     pub request_id: Option<String>,
+    /// As in [`Message`]: `extra`, whose tokens would tell the reasoning.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// The start of a call of the root model.
@@ -273,6 +279,9 @@ pub struct SubCall {
     /// As in [`ModelCall`].
     #[serde(default)]
     pub extra: Option<Json>,
+    /// As in [`Message`], of all messages and of `extra`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Why there is no reply.
     pub error: Option<String>,
     /// Tokens of the prompt.

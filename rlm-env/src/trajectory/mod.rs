@@ -6,6 +6,7 @@
 mod entry;
 mod output;
 mod read;
+mod reasoning;
 mod sink;
 mod write;
 
@@ -14,5 +15,8 @@ pub use self::entry::{
     QuestionEnded, RolloutEnded, RolloutScored, RolloutStarted, SubCall, VERSION,
 };
 pub use self::read::{Line, ReadError, Reader, read};
+pub(crate) use self::reasoning::event_without_reasoning;
+#[doc(hidden)]
+pub use self::reasoning::without_reasoning;
 pub use self::sink::{OutputPiece, Sink};
 pub use self::write::Writer;

@@ -188,8 +188,12 @@ mod tests {
     }
 
     fn message(text: &str) -> Entry {
-        let message =
-            Message { turn: 1, kind: MessageKind::Notice, message: json!({"role": "user", "content": text}) };
+        let message = Message {
+            turn: 1,
+            kind: MessageKind::Notice,
+            message: json!({"role": "user", "content": text}),
+            left_out: Vec::new(),
+        };
         Entry { rollout: "r".to_owned(), time: 1.5, event: Event::Message(message), depth: 0 }
     }
 

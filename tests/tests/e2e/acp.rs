@@ -425,6 +425,65 @@ fn a_trainer_configures_a_session() {
     assert_eq!(output, "there \n0123456789\n");
 }
 
+#[test]
+fn a_trainer_gets_the_tokens_of_each_reply() {
+    let body = |message: &Value, extra: &Value| {
+        let mut choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
+        let mut body = json!({"usage": {"prompt_tokens": 2, "completion_tokens": 1}});
+        for (name, value) in extra.as_object().unwrap() {
+            let place =
+                if ["token_ids", "logprobs"].contains(&name.as_str()) { &mut choice } else { &mut body };
+            place[name] = value.clone();
+        }
+        body["choices"] = json!([choice]);
+        Rule::any().body(body.to_string()).once()
+    };
+    let logprobs = json!({"content": [{"token": "a", "logprob": -0.25}]});
+    let call = calling("c", "bash", ":");
+    let model = ScriptedModel::start([
+        body(&call, &json!({"prompt_token_ids": [1, 2], "token_ids": [3], "logprobs": logprobs})),
+        body(&call, &json!({"sglext": {"input_ids": [1, 2, 3, 4], "output_ids": [[5]]}})),
+        body(
+            &calling("c", "bash", "RLM_CONTENT=a RLM_READY=1"),
+            &json!({"token_ids": [7], "logprobs": "x".repeat(5 << 20)}),
+        ),
+        bash("RLM_CONTENT=b RLM_READY=1"),
+    ]);
+    let Some(mut client) = Client::start(&[], &model) else { return };
+    let session = client.session(json!({"ai.prime.rlm/runtime-v1": {"token_ids": true}}));
+    client.result("prompt", json!({"session": session, "text": "?"}));
+    let updates = client.updates();
+    let metas = updates
+        .iter()
+        .map(|event| (&event["update"]["messageId"], &event["update"]["_meta"]["rlm/tokens-v1"]));
+    let metas: Vec<_> = metas.filter(|(_, tokens)| !tokens.is_null()).collect();
+    assert_eq!(
+        metas.iter().map(|(id, _)| id.as_str().unwrap()).collect::<Vec<_>>(),
+        ["reply-1", "reply-2", "reply-3"]
+    );
+    let tokens = |at: usize, name: &str| metas[at].1[name].clone();
+    assert_eq!([tokens(0, "prompt_token_ids"), tokens(0, "token_ids")], [json!([1, 2]), json!([3])]);
+    assert_eq!([tokens(0, "logprobs"), tokens(0, "is_summary")], [json!([-0.25]), json!(false)]);
+    assert_eq!([tokens(1, "prompt_token_ids"), tokens(1, "token_ids")], [json!([1, 2, 3, 4]), json!([5])]);
+    assert_eq!(tokens(2, "token_ids"), json!([7]));
+    assert!(tokens(2, "logprobs").as_str().unwrap().starts_with("left out: 5,242,882 bytes, "), "{metas:?}");
+    let ids: Vec<_> = (0..3).map(|at| tokens(at, "request_id")).collect();
+    // Nobody asks for them here.
+    let session = client.session(json!({}));
+    client.result("permission", json!({"answer": "allow"}));
+    client.result("prompt", json!({"session": session, "text": "?"}));
+    assert!(client.updates().iter().all(|event| event["update"]["_meta"].is_null()));
+    client.end();
+    let requests = model.finish();
+    for (request, id) in requests.iter().zip(&ids) {
+        assert_eq!(
+            (&request.body["return_token_ids"], request.header("x-request-id")),
+            (&json!(true), id.as_str().unwrap())
+        );
+    }
+    assert!(requests[3].body.get("return_token_ids").is_none());
+}
+
 /// A request for a summary, one of them without a text, branches off; what follows the summary goes on from it.
 #[test]
 fn a_trainer_has_the_conversation_compacted() {

@@ -481,6 +481,7 @@ impl RolloutDriver<'_> {
             adapted: reply.map(|reply| reply.adapted.clone()).unwrap_or_default(),
             extra: reply.and_then(|reply| reply.extra.clone()),
             request_id: reply.and_then(|reply| reply.request_id.clone()),
+            left_out: Vec::new(),
         }));
         self.check_control()?;
         replied.ok_or(StopReason::Stopped.into())

@@ -14,7 +14,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use reqwest::Url;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 pub use self::chat::new_call_id;
@@ -24,7 +24,7 @@ use super::message::ChatMessage;
 use super::rules::Rules;
 
 /// The interface of a model's server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Api {

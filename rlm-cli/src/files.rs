@@ -1,7 +1,14 @@
 //! Files that a person names.
 
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+
+/// Writes a file that, if it is new, is for its owner alone.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
+}
 
 /// Reports whether two paths name one file, which may not exist yet. Terminals and pipes may be shared.
 pub(crate) fn is_one_file(one: &Path, other: &Path) -> bool {

@@ -24,6 +24,7 @@ use rlm_env::trajectory::{Event, Line, Writer, read};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
+use crate::files::write_private;
 use crate::run::money;
 use crate::tell;
 use crate::tokens::TokenParts;
@@ -236,7 +237,7 @@ impl Record {
             seconds: time.as_secs_f64(),
         };
         let text = serde_json::to_vec(&run).expect("a run can be JSON");
-        if let Err(error) = fs::write(self.dir.join(format!("{}.json", self.id)), text) {
+        if let Err(error) = write_private(&self.dir.join(format!("{}.json", self.id)), &text) {
             tell(format_args!("rlm: the record of the run is not complete: {error}"));
         }
     }

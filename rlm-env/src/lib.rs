@@ -53,4 +53,5 @@ pub mod unstable {
     pub use crate::callbacks::{RootTools, RootToolsError};
     pub use crate::files::PrivateDir;
     pub use crate::prompts::{McpDoc, McpText, SubLlmPrompt};
+    pub use crate::trajectory::without_reasoning;
 }

@@ -5,9 +5,9 @@ use serde_json::{Map, Value as Json};
 
 use crate::config::table::{
     API_KEY_ENV, BASE_URL, BUDGET_TOKENS, CALL_TIMEOUT, HEADERS, MAX_COMPLETION_TOKENS, MAX_OUTPUT_CHARS,
-    MAX_RETRIES, MODEL, SUB_PARALLELISM,
+    MAX_RETRIES, MODEL, SUB_PARALLELISM, TOKEN_IDS,
 };
-use crate::config::{AnySetting, Flags};
+use crate::config::{AnySetting, Flags, Form};
 
 /// The key of the object in `_meta`.
 pub(super) const CONTRACT: &str = "ai.prime.rlm/runtime-v1";
@@ -31,8 +31,9 @@ const KNOWN: [&str; 11] = [
 ];
 
 /// The fields that are settings.
-const SETTINGS: [(&str, &dyn AnySetting); 8] = [
+const SETTINGS: [(&str, &dyn AnySetting); 9] = [
     ("model", &MODEL),
+    ("token_ids", &TOKEN_IDS),
     ("provider.base_url", &BASE_URL),
     ("provider.max_retries", &MAX_RETRIES),
     ("policy.max_total_tokens", &BUDGET_TOKENS),
@@ -77,6 +78,7 @@ impl Contract {
             let text = match value {
                 Json::String(text) => text,
                 Json::Number(number) => number.to_string(),
+                Json::Bool(flag) if setting.form() == Form::Flag => flag.to_string(),
                 _ => return Err(format!("{CONTRACT}: {field}: expected a text or a number")),
             };
             contract.set(setting, text, field)?;
@@ -258,6 +260,7 @@ mod tests {
                 json!({"policy": {"exec_timeout": "soon"}}),
                 "ai.prime.rlm/runtime-v1: policy.exec_timeout: expected a number of seconds above 0, or a time such as 5m or 1h30m",
             ),
+            (json!({"token_ids": "yes"}), "ai.prime.rlm/runtime-v1: token_ids: expected `true` or `false`"),
             (json!({"kernel_env": {"A": 1}}), "ai.prime.rlm/runtime-v1: kernel_env.A: expected a text"),
             (
                 json!({"policy": {"max_total_turns": -1}}),

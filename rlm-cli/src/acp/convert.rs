@@ -104,7 +104,11 @@ fn numbers(metrics: &Metrics) -> Json {
 /// The error of a prompt whose rollout failed.
 pub(super) fn failure(result: &RolloutResult) -> Error {
     let details = result.error.clone().unwrap_or_else(|| "the rollout failed".to_owned());
-    let kind = if result.stop_reason == StopReason::ModelFailed { "model_transport" } else { "session" };
+    let kind = match result.stop_reason {
+        StopReason::ModelFailed if result.refused_by_server => "model_refused",
+        StopReason::ModelFailed => "model_transport",
+        _ => "session",
+    };
     Error::new(Error::internal_error().code, details.clone()).data(json!({"details": details, "kind": kind}))
 }
 

@@ -11,6 +11,7 @@ mod convert;
 mod edges;
 mod lines;
 mod session;
+mod tokens;
 mod updates;
 
 use std::collections::HashMap;
@@ -52,6 +53,12 @@ use crate::tell;
 /// Time for the prompts of sessions to end after the client is gone. Then they are dropped: their workers are told to end, which
 /// takes 0.7 s with code that ignores every signal but SIGKILL.
 const LAST_CALLS: Duration = Duration::from_secs(1);
+
+/// Time in which the model's server lists its models for a new session.
+const LIST_TIME: Duration = Duration::from_secs(3);
+
+/// Most models among which a client chooses.
+const MOST_MODELS: usize = 1000;
 
 /// Exit status after Ctrl-C.
 const INTERRUPTED: u8 = 130;
@@ -179,7 +186,12 @@ struct Session {
     /// The running prompt.
     control: Option<Control>,
     model: String,
+    /// The models that the server lists.
+    models: Vec<String>,
     flags: Flags,
+    environment: Environment,
+    /// The settings with another model, for the next prompt.
+    changed: Option<Box<Settings>>,
     /// True: the user is asked before each call.
     asks: Arc<AtomicBool>,
     /// The id by which a trainer knows it.
@@ -229,9 +241,12 @@ impl Sessions {
         }
         let settings = Settings::load(&flags, &environment).map_err(wrong_settings)?;
         // Without a model, the client sets one before the first prompt.
-        if settings.get(&MODEL).is_some() {
-            Setup::new(&settings, &environment).map_err(wrong_settings)?;
-        }
+        let setup = settings.get(&MODEL).map(|_| Setup::new(&settings, &environment)).transpose();
+        let models = match setup.map_err(wrong_settings)? {
+            // A trainer has chosen already.
+            Some(setup) if contract.is_none() => listed(&setup).await,
+            _ => Vec::new(),
+        };
         let mcp_servers = match mcp_servers.is_empty() {
             true => McpServers::default(),
             false => {
@@ -247,7 +262,10 @@ impl Sessions {
         let session = Session {
             control: None,
             model: settings.get(&MODEL).unwrap_or_default(),
+            models,
             flags,
+            environment: environment.clone(),
+            changed: None,
             asks: asks.clone(),
             trace,
             edges: edges.clone(),
@@ -321,7 +339,8 @@ impl Sessions {
         }
         if let Some(prompts) = &session.prompts {
             // A session that has ended drops `done`.
-            _ = prompts.send(Prompt { text, control: control.clone(), done });
+            let settings = session.changed.take();
+            _ = prompts.send(Prompt { text, settings, control: control.clone(), done });
         }
         session.control = Some(control.clone());
         Ok((control, result))
@@ -406,7 +425,8 @@ impl Sessions {
 impl Session {
     /// The options that a client shows to its user.
     fn options(&self) -> Vec<SessionConfigOption> {
-        let models = Some(&self.model).filter(|model| !model.is_empty());
+        let is_unlisted = |model: &&String| !model.is_empty() && !self.models.contains(model);
+        let models = Some(&self.model).filter(is_unlisted).into_iter().chain(&self.models);
         let models = models.map(|model| SessionConfigSelectOption::new(model.clone(), model.clone()));
         let permissions = if self.asks.load(Ordering::Relaxed) { ASK } else { ALLOW };
         let modes = [(ASK, "Ask before each call"), (ALLOW, "Run calls without asking")]
@@ -416,7 +436,7 @@ impl Session {
                 MODEL_OPTION,
                 "Model",
                 self.model.clone(),
-                models.into_iter().collect::<Vec<_>>(),
+                models.collect::<Vec<_>>(),
             )
             .category(SessionConfigOptionCategory::Model),
             SessionConfigOption::select(PERMISSIONS_OPTION, "Permissions", permissions, modes.to_vec())
@@ -427,16 +447,19 @@ impl Session {
     fn configure(&mut self, option: &str, value: &str) -> Result<(), Error> {
         match (option, value) {
             (PERMISSIONS_OPTION, ASK | ALLOW) => self.asks.store(value == ASK, Ordering::Relaxed),
-            (PERMISSIONS_OPTION, _) => return Err(invalid("value: expected ask or allow")),
+            (PERMISSIONS_OPTION, _) => return Err(invalid("permissions: expected ask or allow")),
             (MODEL_OPTION, model) if model == self.model => {}
             (MODEL_OPTION, model) => {
-                let Some(plan) = &mut self.plan else {
-                    return Err(invalid("the model of a session can be set before its first prompt"));
-                };
-                MODEL.check(model).map_err(|reason| invalid(format!("value: {reason}")))?;
-                let name = (model.to_owned(), "the client".to_owned());
-                self.flags.values.insert(MODEL.name, name);
-                plan.settings = Settings::load(&self.flags, &plan.environment).map_err(wrong_settings)?;
+                MODEL.check(model).map_err(|reason| invalid(format!("model: {reason}")))?;
+                let mut flags = self.flags.clone();
+                flags.values.insert(MODEL.name, (model.to_owned(), "the client".to_owned()));
+                let settings = Settings::load(&flags, &self.environment).map_err(wrong_settings)?;
+                Setup::new(&settings, &self.environment).map_err(wrong_settings)?;
+                match &mut self.plan {
+                    Some(plan) => plan.settings = settings,
+                    None => self.changed = Some(Box::new(settings)),
+                }
+                self.flags = flags;
                 model.clone_into(&mut self.model);
             }
             _ => {
@@ -461,6 +484,14 @@ impl Session {
             plan.mcp_servers.stop().await;
         }
     }
+}
+
+/// The models that the server lists, as far as it does in time.
+async fn listed(setup: &Setup) -> Vec<String> {
+    let listed = tokio::time::timeout(LIST_TIME, setup.root_models.list()).await;
+    let mut models = listed.ok().and_then(Result::ok).unwrap_or_default();
+    models.truncate(MOST_MODELS);
+    models
 }
 
 fn wrong_settings(error: anyhow::Error) -> Error {

@@ -1,6 +1,5 @@
 //! A session of a client: a rollout that takes one prompt after the other.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,17 +11,19 @@ use agent_client_protocol::v1::schema::{
     PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
 };
 use rlm_core::text::{cut, grouped};
-use rlm_env::rollout::CallGate;
+use rlm_env::rollout::{CallGate, Rollout};
 use rlm_env::unstable::SubLlmPrompt;
 use rlm_env::{Context, Control, Host, ReplLanguage, RolloutConfig, RolloutResult, StopReason};
-use rlm_rootd::McpServers;
+use rlm_rootd::{HttpModel, McpServers, Models};
 use tokio::sync::{mpsc, oneshot};
 
 use super::contract::Contract;
 use super::edges::Edges;
 use super::updates::Updates;
 use crate::config::Settings;
+use crate::config::table::{CONTEXT_TOKENS, MODEL, TOKEN_IDS};
 use crate::environment::Environment;
+use crate::files::write_private;
 use crate::run::{Setup, close};
 
 /// Bytes of a prompt that go into the conversation; a longer one is a file.
@@ -35,6 +36,8 @@ const PROMPT_CHARS: usize = 4000;
 #[derive(Debug)]
 pub(super) struct Prompt {
     pub(super) text: String,
+    /// Settings with another model, from this prompt on.
+    pub(super) settings: Option<Box<Settings>>,
     pub(super) control: Control,
     pub(super) done: oneshot::Sender<RolloutResult>,
 }
@@ -61,21 +64,25 @@ struct Begun {
     host: Host,
     config: RolloutConfig,
     updates: Arc<Updates>,
+    models: Arc<Models>,
     /// The MCP servers of the settings.
     mcp_servers: McpServers,
 }
 
 impl Plan {
     /// Runs the prompts as they come, until there are no more.
-    pub(super) async fn run(self, mut prompts: mpsc::UnboundedReceiver<Prompt>) {
+    pub(super) async fn run(mut self, mut prompts: mpsc::UnboundedReceiver<Prompt>) {
         let mut next = prompts.recv().await;
         // A rollout that could not begin is tried again with the next prompt.
-        while let Some(prompt) = next {
+        while let Some(mut prompt) = next {
+            if let Some(settings) = prompt.settings.take() {
+                self.settings = *settings;
+            }
             next = match self.begin(&prompt).await {
-                Ok(Begun { host, config, updates, mcp_servers }) => {
-                    let next = self.go_on(&host, &config, &updates, prompt, &mut prompts).await;
-                    close(host).await;
-                    mcp_servers.stop().await;
+                Ok(begun) => {
+                    let next = self.go_on(&begun, prompt, &mut prompts).await;
+                    close(begun.host).await;
+                    begun.mcp_servers.stop().await;
                     next
                 }
                 Err(error) => {
@@ -90,12 +97,11 @@ impl Plan {
     /// Runs a rollout for this prompt and those after it. Returns the prompt that it could not take.
     async fn go_on(
         &self,
-        host: &Host,
-        config: &RolloutConfig,
-        updates: &Updates,
+        begun: &Begun,
         first: Prompt,
         prompts: &mut mpsc::UnboundedReceiver<Prompt>,
     ) -> Option<Prompt> {
+        let Begun { host, config, updates, models, .. } = begun;
         let mut rollout = match host.begin(config, &first.control).await {
             Ok(rollout) => rollout,
             Err(result) => {
@@ -109,8 +115,18 @@ impl Plan {
         updates.answer(&result);
         _ = first.done.send(result);
         let mut number = 1;
-        while let Some(Prompt { text, control, done }) = prompts.recv().await {
+        // Settings with another model, until the rollout has it.
+        let mut changed = None;
+        while let Some(Prompt { text, settings, control, done }) = prompts.recv().await {
             number += 1;
+            changed = settings.or(changed);
+            if let Some(settings) = &changed {
+                if let Err(error) = change_model(&mut rollout, models, settings).await {
+                    _ = done.send(failed(&text, &format!("model: {error}")));
+                    continue;
+                }
+                changed = None;
+            }
             if let Some(most) = most {
                 let used = u32::try_from(turns).unwrap_or(u32::MAX);
                 rollout.set_max_turns(most.saturating_sub(used));
@@ -120,7 +136,7 @@ impl Plan {
             let asked = match shortened(&text, &path) {
                 None => text,
                 Some(question) => {
-                    if let Err(error) = fs::write(path, &text) {
+                    if let Err(error) = write_private(&path, text.as_bytes()) {
                         _ = done
                             .send(failed(&question, &format!("cannot keep the message in {name}: {error}")));
                         continue;
@@ -146,7 +162,7 @@ impl Plan {
             () = prompt.control.cancelled() => {}
         }
         let mcp_servers = setup.start_mcp_servers().await.map_err(words)?;
-        let Setup { host, rollout: mut config, .. } = setup;
+        let Setup { host, rollout: mut config, root_models: models, .. } = setup;
         config.id = self.id.to_string();
         config.working_dir = Some(self.cwd.clone());
         config.plain_answers = true;
@@ -161,7 +177,9 @@ impl Plan {
             self.apply(contract, &mut config, &host).map_err(|error| error.to_string())?;
         }
         let language = if config.language == ReplLanguage::Bash { "bash" } else { "python" };
-        let updates = Updates::new(self.connection.clone(), self.id.clone(), self.is_busy.clone(), language);
+        let tells_tokens = self.settings.value(&TOKEN_IDS);
+        let (connection, id, is_busy) = (self.connection.clone(), self.id.clone(), self.is_busy.clone());
+        let updates = Updates::new(connection, id, is_busy, language, tells_tokens);
         config.gate = Some(Arc::new(Gate {
             connection: self.connection.clone(),
             session: self.id.clone(),
@@ -170,7 +188,7 @@ impl Plan {
         }));
         config.sinks.push(updates.clone());
         let host = Host::start(host).await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
-        Ok(Begun { host, config, updates, mcp_servers })
+        Ok(Begun { host, config, updates, models, mcp_servers })
     }
 
     /// What of a contract is no setting.
@@ -203,6 +221,20 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Gives a rollout the model of these settings, on the same server.
+async fn change_model(
+    rollout: &mut Rollout<'_>,
+    models: &Arc<Models>,
+    settings: &Settings,
+) -> Result<(), String> {
+    let name = settings.get(&MODEL).unwrap_or_default();
+    let context_tokens = match settings.get(&CONTEXT_TOKENS) {
+        None => models.limits_of(&name).await.context_tokens,
+        set => set,
+    };
+    rollout.set_model(Arc::new(HttpModel::named(models.clone(), name)), context_tokens)
 }
 
 /// The file with the whole of a message that is too long for the conversation, among those of the context.

@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 use agent_client_protocol::Client;
 use agent_client_protocol::v1::ConnectionTo;
 use agent_client_protocol::v1::schema::{
-    ContentBlock, ContentChunk, MessageId, SessionId, SessionNotification, SessionUpdate, TextContent,
+    ContentBlock, ContentChunk, MessageId, Meta, SessionId, SessionNotification, SessionUpdate, TextContent,
     ToolCall, ToolCallContent, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
 use rlm_core::protocol::{Outcome, Response};
 use rlm_core::text::{cut, grouped, without_middle};
-use rlm_env::trajectory::{CallEnded, CallStarted, Entry, Event, MessageKind, OutputPiece, Sink};
+use rlm_env::trajectory::{CallEnded, CallStarted, Entry, Event, MessageKind, ModelCall, OutputPiece, Sink};
 use rlm_env::{RolloutResult, StopReason};
 use rlm_rootd::message_text;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
+use super::tokens;
 use crate::run::is_failure;
 use crate::view::{one_line, visible};
 
@@ -44,6 +45,10 @@ pub(super) struct Updates {
     running: Mutex<Running>,
     /// The last reply with a text.
     last_reply: Mutex<String>,
+    /// True: the client gets the tokens of each reply.
+    tells_tokens: bool,
+    /// The tokens of the reply that comes next.
+    tokens: Mutex<Option<Json>>,
 }
 
 /// The running call.
@@ -91,6 +96,7 @@ impl Updates {
         session: SessionId,
         is_busy: Arc<AtomicBool>,
         language: &'static str,
+        tells_tokens: bool,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
@@ -100,13 +106,25 @@ impl Updates {
             language,
             running: Mutex::default(),
             last_reply: Mutex::default(),
+            tells_tokens,
+            tokens: Mutex::default(),
         })
     }
 
     /// A message of the agent.
-    fn say(&self, id: &str, text: &str) {
-        let chunk = ContentChunk::new(text_block(text)).message_id(MessageId::new(id));
+    fn say(&self, id: &str, text: &str, tokens: Option<Json>) {
+        let meta = tokens.map(|tokens| Meta::from_iter([(tokens::KEY.to_owned(), tokens)]));
+        let chunk = ContentChunk::new(text_block(text)).message_id(MessageId::new(id)).meta(meta);
         self.send(SessionUpdate::AgentMessageChunk(chunk));
+    }
+
+    /// Keeps the tokens of a reply for its message. Those of a summary, which has none, are sent at once.
+    fn model_call(&self, call: &ModelCall) {
+        let tokens = tokens::of_call(call).filter(|_| self.tells_tokens);
+        if call.is_summary && tokens.is_some() {
+            return self.say(&format!("summary-{}", call.turn), "", tokens);
+        }
+        *self.tokens() = tokens;
     }
 
     /// The answer to a prompt, as a message of its own, unless it was the last reply.
@@ -118,7 +136,7 @@ impl Updates {
             return;
         }
         if let Some(answer) = result.answer.as_ref().filter(|answer| **answer != last_reply) {
-            self.say(&format!("answer-{}", result.metrics.root_llm_turns), answer);
+            self.say(&format!("answer-{}", result.metrics.root_llm_turns), answer, None);
         }
     }
 
@@ -200,6 +218,10 @@ impl Updates {
         self.last_reply.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn tokens(&self) -> MutexGuard<'_, Option<Json>> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn running(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -213,11 +235,15 @@ impl Sink for Updates {
         match &entry.event {
             Event::Message(message) if message.kind == MessageKind::Reply => {
                 let text = message_text(&message.message).unwrap_or_default();
-                if !text.trim().is_empty() {
-                    self.say(&format!("reply-{}", message.turn), &text);
+                let (tokens, has_text) = (self.tokens().take(), !text.trim().is_empty());
+                if has_text || tokens.is_some() {
+                    self.say(&format!("reply-{}", message.turn), &text, tokens);
+                }
+                if has_text {
                     *self.last_reply() = text;
                 }
             }
+            Event::ModelCall(call) => self.model_call(call),
             Event::CallStarted(call) => self.call_started(call),
             Event::CallEnded(call) => self.call_ended(call),
             _ => {}

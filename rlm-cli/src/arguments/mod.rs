@@ -135,6 +135,12 @@ pub(crate) struct PromptsOptions {
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorOptions {
+    /// Ask the model, too, by a few small requests: tools, streams, bounds, reasoning, cache.
+    #[arg(long)]
+    pub(crate) ask: bool,
+    /// Ask, and write the rules that the server's errors taught into the file of the settings.
+    #[arg(long)]
+    pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) settings: Flags,
 }

@@ -144,7 +144,7 @@ fn open(path: &Path) -> anyhow::Result<File> {
     if path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
         return open_pipe(path).with_context(cannot);
     }
-    let file = OpenOptions::new().read(true).append(true).create(true).open(path);
+    let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
     let file = file.map_err(|error| Usage::new(format!("{}: {error}", cannot())))?;
     let is_ours = match file.try_lock() {
         // Without a link, another batch has replaced it since it was opened.
@@ -185,6 +185,7 @@ fn rewrite(old: &File, path: &Path, bytes: &[u8], sync: Option<SyncFile>) -> std
         .read(true)
         .append(true)
         .create(true)
+        .mode(0o600)
         .custom_flags(OFlag::O_NOFOLLOW.bits())
         .open(&new_path)?;
     let replaced = new

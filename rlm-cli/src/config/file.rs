@@ -39,7 +39,7 @@ pub(crate) fn read(file: &Path) -> Result<Values, Usage> {
 }
 
 /// Reads the text of a file.
-fn values(text: &str, file: &Path) -> Result<Values, Usage> {
+pub(super) fn values(text: &str, file: &Path) -> Result<Values, Usage> {
     let place = |offset: usize| Place { file: file.to_owned(), line: line(text, offset) };
     let syntax = |error: toml::de::Error| {
         let place = place(error.span().map_or(0, |span| span.start));

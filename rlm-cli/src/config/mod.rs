@@ -4,6 +4,7 @@ mod contents;
 mod digest;
 mod file;
 mod flags;
+mod save;
 mod setting;
 mod show;
 pub(crate) mod table;
@@ -17,8 +18,10 @@ use rlm_core::env;
 use rlm_rootd::{Api, ServerRules};
 
 pub(crate) use self::digest::digest;
+pub(crate) use self::file::NAME as FILE_NAME;
 pub(crate) use self::flags::{Flags, ToolFlags};
-pub(crate) use self::setting::{AnySetting, Fields, Setting, seconds, usd};
+pub(crate) use self::save::save;
+pub(crate) use self::setting::{AnySetting, Fields, Form, Setting, seconds, usd};
 pub(crate) use self::show::{run, without_credentials};
 use self::table::{
     ALL, API, API_KEY_ENV, BASE_URL, CONFINE, CONFINE_READ, CONFINE_TMP, CONFINE_WRITE, HEADERS, SERVER,
@@ -148,6 +151,12 @@ impl Settings {
             Some((_, origin)) => format!("{} ({origin})", setting.name),
             None => setting.name.to_owned(),
         }
+    }
+
+    /// True if a value in the file would not be in force: a flag or a variable has one.
+    pub(crate) fn is_above_file<T>(&self, setting: &Setting<T>) -> bool {
+        let origin = self.values.get(setting.name).map(|(_, origin)| origin);
+        matches!(origin, Some(Origin::Flag(_) | Origin::Variable(_)))
     }
 
     /// The source of a setting's value.

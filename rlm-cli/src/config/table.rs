@@ -492,6 +492,15 @@ pub(crate) static TRAJECTORY: Setting<PathBuf> = Setting {
     ..setting("trajectory", Form::Path, Effect::Nothing, path)
 };
 
+/// What is kept of the model's reasoning.
+pub(crate) static KEEP_REASONING: Setting<bool> = Setting {
+    value_name: "BOOL",
+    help: "Keep what models think, and what signs or encrypts it, in trajectories and in the file with the conversation; false \
+           leaves it out there, and says so: they cannot be replayed to a server",
+    default: Some("true"),
+    ..setting("keep_reasoning", Form::Flag, Effect::Nothing, flag)
+};
+
 /// The runs that are recorded.
 pub(crate) static MAX_RECORDED_RUNS: Setting<u32> = Setting {
     value_name: "N",
@@ -517,7 +526,7 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 57] = [
+pub(crate) static ALL: [&dyn AnySetting; 58] = [
     &MODEL,
     &BASE_URL,
     &API,
@@ -572,6 +581,7 @@ pub(crate) static ALL: [&dyn AnySetting; 57] = [
     &SUMMARIZE_TURNS,
     &MESSAGES_IN_CONTEXT,
     &TRAJECTORY,
+    &KEEP_REASONING,
     &MAX_RECORDED_RUNS,
     &KEEP,
     &SYNC_RESULTS,

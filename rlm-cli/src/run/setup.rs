@@ -1,5 +1,7 @@
 //! From settings to a host and a rollout.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,18 +14,19 @@ use rlm_env::trajectory::Writer;
 use rlm_env::unstable::SubLlmPrompt;
 use rlm_env::{ContextFilter, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
 use rlm_rootd::{
-    Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, McpServers, Models, ModelsConfig, Prices, Proxy,
-    Retries, ServerRules, SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
+    Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, McpServers, Models, ModelsConfig, ModelsError,
+    Prices, Proxy, Retries, ServerRules, SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
 };
 use serde_json::Value as Json;
 
 use crate::config::table::{
     ANSWER_SCHEMA, API, BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CHILD_TOOLS,
-    CONTEXT_TOKENS, DEPTH_MODELS, EXCLUDE, FINAL_FUNCTIONS, GITIGNORE, HEADERS, KEEP, LANGUAGE, MAX_CHILDREN,
-    MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_DEPTH, MAX_OUTPUT_CHARS, MAX_RETRIES, MAX_TURNS,
-    MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT, SAMPLING, SERVER,
-    SERVER_PARALLELISM, STREAM, SUB_API, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
-    SUB_SERVER, SUMMARIZE_TURNS, TIMEOUT, TOKEN_IDS, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
+    CONTEXT_TOKENS, DEPTH_MODELS, EXCLUDE, FINAL_FUNCTIONS, GITIGNORE, HEADERS, KEEP, KEEP_REASONING,
+    LANGUAGE, MAX_CHILDREN, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_DEPTH, MAX_OUTPUT_CHARS,
+    MAX_RETRIES, MAX_TURNS, MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT,
+    SAMPLING, SERVER, SERVER_PARALLELISM, STREAM, SUB_API, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL,
+    SUB_PARALLELISM, SUB_SAMPLING, SUB_SERVER, SUMMARIZE_TURNS, TIMEOUT, TOKEN_IDS, TOOL_CALLS, TOOLS,
+    TRAJECTORY, VERBOSITY,
 };
 use crate::config::{Fields, KeySource, Setting, Settings, digest, without_credentials};
 use crate::environment::Environment;
@@ -45,7 +48,7 @@ pub(crate) struct Setup {
     pub(crate) provenance: Provenance,
     /// Where the settings of the root model's server are from, in words.
     pub(crate) server_settings: String,
-    root_models: Arc<Models>,
+    pub(crate) root_models: Arc<Models>,
     mcp_servers: DeclaredServers,
 }
 
@@ -72,6 +75,13 @@ impl Setup {
                 Usage::new(format!("{place}: a bash session has no function FINAL: add --python")).into()
             );
         }
+        if settings.value(&TOKEN_IDS) && !settings.value(&KEEP_REASONING) {
+            let (ids, reasoning) = (settings.place(&TOKEN_IDS), settings.place(&KEEP_REASONING));
+            return Err(Usage::new(format!(
+                "{ids}: the tokens of a reply tell its reasoning, which {reasoning} leaves out: set one of the two"
+            ))
+            .into());
+        }
         let (model, sub_model) = (servers.root.model().to_owned(), servers.sub_model.clone());
         let rollout = RolloutConfig {
             context_filter: context_filter(settings)?,
@@ -96,6 +106,7 @@ impl Setup {
             tool_calls: settings.value(&TOOL_CALLS),
             summarize_turns: settings.get(&SUMMARIZE_TURNS),
             messages_in_context: settings.value(&MESSAGES_IN_CONTEXT),
+            keep_reasoning: settings.value(&KEEP_REASONING),
             env: python_variable(settings.get(&PYTHON)),
             ..RolloutConfig::new("", "")
         };
@@ -203,9 +214,9 @@ pub(crate) fn context_filter(settings: &Settings) -> Result<ContextFilter, Usage
     ContextFilter::new(settings.value(&GITIGNORE), &exclude).map_err(|error| Usage::new(error.to_string()))
 }
 
-/// Makes the directory for rollouts that are kept, with those above it, and checks that it takes them. Returns its absolute path.
+/// Makes the directory for rollouts that are kept, with those above it, for their owner alone, and checks that it takes them. Returns its absolute path.
 pub(crate) fn make_directory(dir: &Path) -> Result<PathBuf, Usage> {
-    let made = std::fs::create_dir_all(dir).and_then(|()| dir.canonicalize());
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir).and_then(|()| dir.canonicalize());
     let dir =
         made.map_err(|error| Usage::new(format!("cannot make the directory {}: {error}", dir.display())))?;
     match tempfile::tempdir_in(&dir).and_then(tempfile::TempDir::close) {
@@ -305,7 +316,19 @@ fn models(
         retries: Retries { max: settings.value(&MAX_RETRIES), ..Retries::default() },
         ..ModelsConfig::new(base_url, model)
     };
-    Models::new(config).map(Arc::new).map_err(|error| Usage::new(error.to_string()))
+    Models::new(config).map(Arc::new).map_err(|error| {
+        let place = match &error {
+            ModelsError::BaseUrl(_) => match settings.get(&SUB_BASE_URL) {
+                Some(sub) if sub == base_url && matches!(of, Of::Sub) => settings.place(&SUB_BASE_URL),
+                _ => settings.place(&BASE_URL),
+            },
+            ModelsError::Header(_) => settings.place(headers),
+            ModelsError::Server(_) => settings.place(server),
+            ModelsError::Key => key.variable().unwrap_or_default().to_owned(),
+            _ => return Usage::new(error.to_string()),
+        };
+        Usage::new(format!("{place}: {error}"))
+    })
 }
 
 /// The root tools in the settings: those of the file, and `llm_batch` and `budget` if a model is set.

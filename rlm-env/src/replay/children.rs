@@ -135,6 +135,7 @@ mod tests {
                 answer_ready: true,
                 stop_reason: StopReason::Answered,
                 error: None,
+                refused_by_server: false,
                 metrics: Metrics::default(),
                 dir: None,
             },

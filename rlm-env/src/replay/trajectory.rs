@@ -160,6 +160,7 @@ impl Children {
                     answer_ready,
                     stop_reason,
                     error,
+                    refused_by_server: false,
                     metrics,
                     dir: None,
                 };

@@ -74,6 +74,9 @@ pub struct RolloutConfig {
     /// True: the file with the conversation is `.messages` in the working directory, where it counts as a part of the
     /// context. False, the default: it is outside. Code finds it by the variable `RLM_MESSAGES` in both cases.
     pub messages_in_context: bool,
+    /// True, the default, to keep the model's reasoning, and what signs or encrypts it, in the entries of the trajectory and in
+    /// the file with the conversation. Requests have it in both cases.
+    pub keep_reasoning: bool,
     /// Variables of the worker's environment besides those of the host: `RLM_PYTHON`, `RLM_PASS_ENV`, …
     pub env: Vec<(OsString, OsString)>,
     /// The directory in which the rollout's directory is made and kept. None: it is private, and removed at the end.
@@ -142,6 +145,7 @@ impl RolloutConfig {
             summarize_turns: None,
             compaction: None,
             messages_in_context: false,
+            keep_reasoning: true,
             env: Vec::new(),
             keep: None,
             gate: None,
@@ -219,6 +223,9 @@ pub struct RolloutResult {
     pub stop_reason: StopReason,
     /// The error that ended the rollout, if any.
     pub error: Option<String>,
+    /// True if the root model's server refused the key, its rights or credit, or the model's name: a retry does not help.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused_by_server: bool,
     /// Its metrics.
     pub metrics: Metrics,
     /// The rollout's directory, if it was kept.

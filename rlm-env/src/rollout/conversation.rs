@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 
 use super::calls::CallForm;
 use super::log::Log;
-use crate::trajectory::{Event, Message, MessageKind};
+use crate::trajectory::{Event, Message, MessageKind, without_reasoning};
 use crate::workspace::Transcript;
 
 /// Estimated bytes of text per token, until a server has counted.
@@ -198,7 +198,16 @@ impl Conversation {
     }
 
     fn tell(&mut self, kind: MessageKind, message: &Json) {
-        self.transcript.append(message);
-        self.log.add(Event::Message(Message { turn: self.turn, kind, message: message.clone() }));
+        if self.log.keeps_reasoning() {
+            self.transcript.append(message);
+        } else {
+            let (mut kept, left_out) = without_reasoning(message);
+            if !left_out.is_empty() {
+                kept["left_out"] = left_out.into();
+            }
+            self.transcript.append(&kept);
+        }
+        let message = Message { turn: self.turn, kind, message: message.clone(), left_out: Vec::new() };
+        self.log.add(Event::Message(message));
     }
 }

@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 use crate::metrics::Metrics;
 use crate::session::{OutputObserver, OutputStream};
 use crate::terms::StopReason;
-use crate::trajectory::{Entry, Event, MessageKind, OutputPiece, Sink, SubCall};
+use crate::trajectory::{Entry, Event, MessageKind, OutputPiece, Sink, SubCall, event_without_reasoning};
 
 /// Costs that differ by less are the same, added in another order.
 const ROUNDING_USD: f64 = 1e-9;
@@ -30,6 +30,7 @@ pub(super) struct Log {
     depth: u32,
     /// The log of the rollout that has started it, which counts for all below.
     parent: Option<Arc<Self>>,
+    keeps_reasoning: bool,
     state: Mutex<LogState>,
 }
 
@@ -55,6 +56,7 @@ impl Log {
             began: Instant::now(),
             depth: 0,
             parent: None,
+            keeps_reasoning: true,
             state: Mutex::default(),
         }
     }
@@ -62,6 +64,15 @@ impl Log {
     /// The log of a rollout at this depth, which another one has started.
     pub(super) fn below(self, parent: Option<Arc<Self>>, depth: u32) -> Self {
         Self { depth, parent, ..self }
+    }
+
+    /// A log whose entries have none of the model's reasoning, if it is not to be kept.
+    pub(super) fn keeping_reasoning(self, keeps_reasoning: bool) -> Self {
+        Self { keeps_reasoning, ..self }
+    }
+
+    pub(super) fn keeps_reasoning(&self) -> bool {
+        self.keeps_reasoning
     }
 
     /// Id of the running call.
@@ -81,6 +92,7 @@ impl Log {
         for log in above {
             log.state().count_below(self.depth, &event);
         }
+        let event = if self.keeps_reasoning { event } else { event_without_reasoning(event) };
         let entry = Entry::now(self.rollout.clone(), self.depth, event);
         // Under the lock, so that all sinks see the same order.
         for sink in &self.sinks {
@@ -161,6 +173,7 @@ impl LogState {
         match event {
             Event::RolloutStarted(_)
             | Event::ModelRetry(_)
+            | Event::ModelChanged(_)
             | Event::QuestionEnded(_)
             | Event::RolloutScored(_) => {}
             Event::RolloutEnded(_) => self.is_over = true,
@@ -297,6 +310,7 @@ impl Recorder for Log {
             messages: record.messages.iter().map(|message| Json::clone(message)).collect(),
             reply: record.reply.cloned(),
             extra: record.extra.cloned(),
+            left_out: Vec::new(),
             error: record.error.map(ToString::to_string),
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,

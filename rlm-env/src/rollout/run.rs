@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rlm_rootd::RootModel;
+
 use super::child::{Runner, Running};
 use super::config::{Control, RolloutConfig, RolloutResult};
 use super::driver::{End, RolloutDriver};
@@ -50,6 +52,7 @@ impl Parts {
         control: &Control,
     ) -> Result<Rollout<'a>, Box<RolloutResult>> {
         let log = Log::new(&config.id, config.sinks.clone(), self.config.prices.clone());
+        let log = log.keeping_reasoning(config.keep_reasoning);
         let log = Arc::new(match &config.recursion {
             Some(recursion) => log.below(recursion.parent_log(), recursion.origin().0),
             None => log,
@@ -92,6 +95,19 @@ impl Rollout<'_> {
     /// Sets the most turns that the next question may take, in place of those of the limits.
     pub fn set_max_turns(&mut self, turns: u32) {
         self.driver.max_turns = turns;
+    }
+
+    /// Asks another model from the next question on. The conversation stays as it is, and so do the models of sub-LLMs and
+    /// children. `context_tokens` is the size of its context window, if it is known.
+    ///
+    /// # Errors
+    /// The model cannot serve the rollout, whose model stays the one before: a sentence that says why.
+    pub fn set_model(
+        &mut self,
+        model: Arc<dyn RootModel>,
+        context_tokens: Option<u64>,
+    ) -> Result<(), String> {
+        self.driver.set_model(model, context_tokens)
     }
 
     /// Works on the first question until it is answered, or something ends it. `control` ends this question alone.
@@ -152,6 +168,7 @@ fn result(config: &RolloutConfig, log: &Log, end: End) -> RolloutResult {
         answer_ready: end.is_ready,
         stop_reason: end.reason,
         error: end.error,
+        refused_by_server: end.is_refused,
         metrics: log.metrics(),
         dir: end.dir,
     }

@@ -63,6 +63,8 @@ pub enum Event {
     CallEnded(CallEnded),
     /// The end of a request to a sub-LLM.
     SubCall(SubCall),
+    /// Another root model, from here on.
+    ModelChanged(ModelChanged),
     /// The end of a question of a rollout that takes several.
     QuestionEnded(QuestionEnded),
     /// The last entry of a rollout, but for its score.
@@ -124,6 +126,9 @@ pub struct Message {
     pub kind: MessageKind,
     /// The message in OpenAI's form, as sent or received. An output's `tool_call_id` is that of its call.
     pub message: Json,
+    /// Names of what was left out of the message, where reasoning is not kept: it cannot be sent to a server as it is here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// The purpose of a message.
@@ -155,6 +160,16 @@ pub struct ModelRetry {
     pub error: String,
     /// Seconds until the next attempt, as the server asks for or growing with each.
     pub wait_seconds: f64,
+}
+
+/// A change of the root model between two questions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ModelChanged {
+    /// The number of turns before it.
+    pub turn: u32,
+    /// The model from here on.
+    pub model: String,
 }
 
 /// A request to the root model, with its retries.
@@ -202,6 +217,9 @@ pub struct ModelCall {
     /// Id of the request, if the server was told one and replied.
     #[serde(default)]
     pub request_id: Option<String>,
+    /// As in [`Message`]: `extra`, whose tokens would tell the reasoning.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// The start of a call of the root model.
@@ -261,6 +279,9 @@ pub struct SubCall {
     /// As in [`ModelCall`].
     #[serde(default)]
     pub extra: Option<Json>,
+    /// As in [`Message`], of all messages and of `extra`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Why there is no reply.
     pub error: Option<String>,
     /// Tokens of the prompt.

@@ -6,13 +6,17 @@
 mod entry;
 mod output;
 mod read;
+mod reasoning;
 mod sink;
 mod write;
 
 pub use self::entry::{
-    CallEnded, CallStarted, Entry, Event, Message, MessageKind, ModelCall, ModelRetry, QuestionEnded,
-    RolloutEnded, RolloutScored, RolloutStarted, SubCall, VERSION,
+    CallEnded, CallStarted, Entry, Event, Message, MessageKind, ModelCall, ModelChanged, ModelRetry,
+    QuestionEnded, RolloutEnded, RolloutScored, RolloutStarted, SubCall, VERSION,
 };
 pub use self::read::{Line, ReadError, Reader, read};
+pub(crate) use self::reasoning::event_without_reasoning;
+#[doc(hidden)]
+pub use self::reasoning::without_reasoning;
 pub use self::sink::{OutputPiece, Sink};
 pub use self::write::Writer;

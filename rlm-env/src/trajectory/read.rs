@@ -125,6 +125,7 @@ fn understand(line: jsonl::Line<'_>) -> Result<Line, ReadError> {
         "call_started" => Event::CallStarted(parse_owned(line)?),
         "call_ended" => Event::CallEnded(parse_owned(line)?),
         "sub_call" => Event::SubCall(parse_owned(line)?),
+        "model_changed" => Event::ModelChanged(parse_owned(line)?),
         "question_ended" => Event::QuestionEnded(parse_owned(line)?),
         "rollout_ended" => Event::RolloutEnded(parse_owned(line)?),
         "rollout_scored" => Event::RolloutScored(parse_owned(line)?),
@@ -187,8 +188,12 @@ mod tests {
     }
 
     fn message(text: &str) -> Entry {
-        let message =
-            Message { turn: 1, kind: MessageKind::Notice, message: json!({"role": "user", "content": text}) };
+        let message = Message {
+            turn: 1,
+            kind: MessageKind::Notice,
+            message: json!({"role": "user", "content": text}),
+            left_out: Vec::new(),
+        };
         Entry { rollout: "r".to_owned(), time: 1.5, event: Event::Message(message), depth: 0 }
     }
 
@@ -232,8 +237,12 @@ mod tests {
     fn events_that_only_some_rollouts_have_are_known() {
         let question = r#"{"rollout":"r","time":1.0,"event":"question_ended","stop_reason":"answered","answer":"a","answer_ready":true,"error":null}"#;
         let score = r#"{"rollout":"r","time":1.0,"event":"rollout_scored","score":0.5,"error":null}"#;
-        let read = lines(&format!("{question}\n{score}\n"));
-        let [Line::Entry(question), Line::Entry(score)] = &read[..] else { panic!("{read:?}") };
+        let model = r#"{"rollout":"r","time":1.0,"event":"model_changed","turn":3,"model":"m"}"#;
+        let read = lines(&format!("{question}\n{score}\n{model}\n"));
+        let [Line::Entry(question), Line::Entry(score), Line::Entry(model)] = &read[..] else {
+            panic!("{read:?}")
+        };
+        assert!(matches!(&model.event, Event::ModelChanged(changed) if changed.model == "m"));
         assert!(matches!(&question.event, Event::QuestionEnded(ended) if ended.answer_ready));
         assert!(matches!(&score.event, Event::RolloutScored(scored) if scored.score == Some(0.5)));
     }

@@ -37,7 +37,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens a file for appending, and creates it if it does not exist. Removes an unfinished entry at its end.
+    /// Opens a file for appending, and creates it, with mode 0600, if it does not exist. Removes an unfinished entry at its end.
     ///
     /// # Errors
     /// The file cannot be opened, or another program has locked it. [`io::ErrorKind::InvalidInput`]: it is neither a
@@ -48,8 +48,10 @@ impl Writer {
         }
         // If it has become a pipe in the meantime, do not wait for a reader.
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let file =
-            OpenOptions::new().read(true).append(true).create(true).custom_flags(flags.bits()).open(path)?;
+        // What a model says may sign or encrypt what it thinks: a new file is for its owner alone.
+        let mut options = OpenOptions::new();
+        let options = options.read(true).append(true).create(true).mode(0o600);
+        let file = options.custom_flags(flags.bits()).open(path)?;
         fcntl(file.as_fd(), FcntlArg::F_SETFL(OFlag::O_APPEND))?;
         let is_regular = file.metadata()?.is_file();
         if is_regular {
@@ -146,7 +148,12 @@ mod tests {
     }
 
     fn entry(text: &str) -> Entry {
-        let message = Message { turn: 1, kind: MessageKind::Notice, message: json!({ "content": text }) };
+        let message = Message {
+            turn: 1,
+            kind: MessageKind::Notice,
+            message: json!({ "content": text }),
+            left_out: Vec::new(),
+        };
         Entry { rollout: "r".to_owned(), time: 1.5, event: Event::Message(message), depth: 0 }
     }
 

@@ -19,6 +19,7 @@ mod transcript;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -243,7 +244,7 @@ impl Parent {
 }
 
 fn open_keep(keep: &Path) -> io::Result<(Parent, PathBuf)> {
-    fs::create_dir_all(keep)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(keep)?;
     let path = fs::canonicalize(keep)?;
     Ok((Parent::Keep(Directory::at_path(&path)?), path))
 }

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -25,6 +25,7 @@ use super::failure::{
 use super::key::Key;
 use super::limits::ModelLimits;
 use super::message::ChatMessage;
+use super::opaque::without_signatures;
 use super::proxy::Proxy;
 use super::reply::Reply;
 use super::retry::{Retries, asked_pause};
@@ -161,6 +162,23 @@ pub(super) struct RequestIds<'a> {
     pub(super) batch: &'a str,
 }
 
+/// How a server has sent its replies by now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Streaming {
+    /// There was none that was asked for in pieces.
+    #[default]
+    NotAsked,
+    /// In pieces, with their usage.
+    InPieces,
+    /// Whole, although pieces were asked for.
+    Whole,
+    /// Without usage, so that whole ones are asked for.
+    WithoutUsage,
+    /// It refuses to stream.
+    Refused,
+}
+
 /// The models of a process.
 #[derive(Debug)]
 pub struct Models {
@@ -180,6 +198,9 @@ pub struct Models {
     is_own: bool,
     /// True while replies are asked for in pieces.
     streams: AtomicBool,
+    streaming: Mutex<Streaming>,
+    /// Requests that were sent, without those for lists.
+    sent: AtomicU64,
     /// One permit per request under way.
     running: Semaphore,
 }
@@ -219,13 +240,44 @@ impl Models {
         let running = Semaphore::new(config.parallelism.min(Semaphore::MAX_PERMITS));
         let streams = AtomicBool::new(config.stream && !is_own);
         let (rules, owner) = (RwLock::default(), OnceLock::new());
-        Ok(Self { config, api, url, host, rules, owner, headers, client, is_own, streams, running })
+        let (streaming, sent) = (Mutex::default(), AtomicU64::new(0));
+        Ok(Self {
+            config,
+            api,
+            url,
+            host,
+            rules,
+            owner,
+            headers,
+            client,
+            is_own,
+            streams,
+            streaming,
+            sent,
+            running,
+        })
     }
 
     /// The interface of the server.
     #[must_use]
     pub fn api(&self) -> Api {
         self.api
+    }
+
+    /// How the server has sent its replies by now.
+    #[must_use]
+    pub fn streaming(&self) -> Streaming {
+        *self.streaming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_streaming(&self, streaming: Streaming) {
+        *self.streaming.lock().unwrap_or_else(PoisonError::into_inner) = streaming;
+    }
+
+    /// Number of requests that were sent, retries included.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// The rules of the server for a model, with those that were learned by now.
@@ -281,11 +333,13 @@ impl Models {
                     continue;
                 }
                 if streams && refuses_stream(&failure.error) {
+                    self.note_streaming(Streaming::Refused);
                     self.stop_streaming("it refuses to stream");
                     continue;
                 }
             }
             if streams && replied.as_ref().is_ok_and(|reply| reply.reported_usage().is_none()) {
+                self.note_streaming(Streaming::WithoutUsage);
                 self.stop_streaming("streamed replies have no usage");
             }
             return replied.map(|reply| Reply { adapted: body.adapted, ..reply });
@@ -328,6 +382,7 @@ impl Models {
         if !streams && !self.is_own {
             request = request.timeout(self.config.timeout);
         }
+        self.sent.fetch_add(1, Ordering::Relaxed);
         let response = request.send().await.map_err(|error| self.broken(&error))?;
         let status = response.status();
         let asked = asked_pause(response.headers());
@@ -335,6 +390,7 @@ impl Models {
             response.headers().get(COST_HEADER).and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
         let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         if status.is_success() && kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
+            self.note_streaming(Streaming::InPieces);
             return self.read_pieces(response).await;
         }
         let body = self.read(response).await;
@@ -342,6 +398,9 @@ impl Models {
             // Without the text, the status is enough.
             let body = body.unwrap_or_default();
             return Err(self.refused(status, asked, &body));
+        }
+        if streams {
+            self.note_streaming(Streaming::Whole);
         }
         let mut reply = self.reply(self.json(&body?)?)?;
         if let (Some(cost), Some(usage)) = (cost, reply.body.get_mut("usage").and_then(Json::as_object_mut)) {
@@ -424,12 +483,17 @@ impl Models {
     /// The limits of the model, as far as the server lists them. A server that does not answer within 3 s lists none, and
     /// one on a Unix socket is not asked.
     pub async fn limits(&self) -> ModelLimits {
+        self.limits_of(self.model()).await
+    }
+
+    /// The same for another model of the server.
+    pub async fn limits_of(&self, model: &str) -> ModelLimits {
         if self.is_own {
             return ModelLimits::default();
         }
         let entries = timeout(LIMITS_TIME, self.entries()).await;
         let entries = entries.ok().and_then(Result::ok).unwrap_or_default();
-        let entry = entries.iter().find(|entry| name(entry) == Some(self.model()));
+        let entry = entries.iter().find(|entry| name(entry) == Some(model));
         let owner = entry.and_then(|entry| entry.get("owned_by")?.as_str());
         if let Some(owner) = owner.filter(|_| self.owner.get().is_none()) {
             self.owner.get_or_init(|| owner.to_owned());
@@ -544,11 +608,11 @@ impl Models {
         }
     }
 
-    /// A server's text in one short line, without the key and the values of headers.
+    /// A server's text in one short line, without the key, the values of headers, signatures and encrypted reasoning.
     fn shorten(&self, text: &str) -> String {
         let secrets = self.config.key.iter().chain(self.config.headers.iter().map(|(_, value)| value));
         let text = secrets.fold(text.to_owned(), |text, secret| secret.redact(&text));
-        cut(&one_line(&text), ERROR_CHARS)
+        cut(&one_line(&without_signatures(&text)), ERROR_CHARS)
     }
 }
 

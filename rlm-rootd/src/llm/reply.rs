@@ -1,5 +1,8 @@
 //! Replies of a model's server.
 
+use std::io::{self, Write};
+
+use rlm_core::text::grouped;
 use serde_json::{Map, Value as Json};
 
 use super::error::SubCallError;
@@ -35,6 +38,9 @@ const TICKS_PER_USD: f64 = 1e10;
 const USUAL: [&str; 9] =
     ["id", "object", "created", "model", "choices", "usage", "index", "message", "finish_reason"];
 
+/// Most bytes of the further fields of a reply, as JSON.
+const MAX_EXTRA_BYTES: usize = 4 << 20;
+
 /// A body of status 200.
 #[derive(Debug)]
 pub(super) struct Reply {
@@ -52,6 +58,43 @@ pub(super) enum ReplyContent {
         calls: Vec<Json>,
         message: Json,
     },
+}
+
+/// Puts a sentence in place of the largest fields, until the others are within the bound.
+fn bound(extra: &mut Map<String, Json>) {
+    let mut sizes: Vec<_> = extra.iter().map(|(name, value)| (json_bytes(value), name.clone())).collect();
+    sizes.sort_unstable();
+    let mut room = MAX_EXTRA_BYTES;
+    for (bytes, name) in sizes {
+        match room.checked_sub(bytes) {
+            Some(left) => room = left,
+            None => {
+                let (bytes, most) = (grouped(bytes as u64), grouped(MAX_EXTRA_BYTES as u64));
+                let sentence =
+                    format!("left out: {bytes} bytes, where all further fields of a reply may have {most}");
+                extra.insert(name, sentence.into());
+            }
+        }
+    }
+}
+
+/// The length of a value as JSON.
+fn json_bytes(value: &Json) -> usize {
+    struct Counter(usize);
+    impl Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // Nothing fails that only counts.
+    _ = serde_json::to_writer(&mut counter, value);
+    counter.0
 }
 
 impl Reply {
@@ -74,7 +117,7 @@ impl Reply {
     }
 
     /// The further fields of the first choice, and of the body: `logprobs`, `token_ids`, `prompt_token_ids`. None if there are
-    /// none.
+    /// none. Fields beyond [`MAX_EXTRA_BYTES`] are a sentence that says so.
     pub(super) fn extra(&self) -> Option<Json> {
         let objects = [self.body.pointer("/choices/0"), Some(&self.body)];
         let fields = objects.into_iter().flatten().filter_map(Json::as_object).flatten();
@@ -84,6 +127,7 @@ impl Reply {
         {
             extra.entry(name.clone()).or_insert_with(|| value.clone());
         }
+        bound(&mut extra);
         (!extra.is_empty()).then_some(Json::Object(extra))
     }
 
@@ -195,5 +239,21 @@ mod tests {
         let moonshot = json!({"choices": [{"usage": {"prompt_tokens": 100, "completion_tokens": 10}}]});
         assert_eq!(Reply::new(moonshot).usage(&estimate), base());
         assert!(usage(Json::Null).is_estimated);
+    }
+
+    #[test]
+    fn the_largest_further_fields_give_way_to_a_sentence() {
+        let ids: Vec<u32> = (0..100_000).collect();
+        let logprobs: Vec<_> =
+            (0..60_000).map(|_| json!({"token": "a".repeat(60), "logprob": -0.125})).collect();
+        let choice = json!({"message": {}, "finish_reason": "stop", "token_ids": ids, "logprobs": {"content": logprobs}});
+        let reply = Reply::new(json!({"choices": [choice], "system_fingerprint": "f"}));
+        let extra = reply.extra().unwrap();
+        assert_eq!((&extra["token_ids"], &extra["system_fingerprint"]), (&json!(ids), &json!("f")));
+        let sentence = extra["logprobs"].as_str().unwrap();
+        assert!(
+            sentence.starts_with("left out: 5,") && sentence.ends_with(" may have 4,194,304"),
+            "{sentence}"
+        );
     }
 }

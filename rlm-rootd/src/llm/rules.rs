@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use globset::Glob;
 use reqwest::Url;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::api::Api;
@@ -121,7 +121,7 @@ struct Row {
 }
 
 /// The form of `content: null` beside calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NullContent {
     /// An empty text.
@@ -131,7 +131,7 @@ pub enum NullContent {
 }
 
 /// The form of arguments of calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArgumentsForm {
     /// Those that are no JSON object are sent as `{}`.
@@ -139,36 +139,50 @@ pub enum ArgumentsForm {
 }
 
 /// What of a request a server takes. By default all goes as it is.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
     /// The interface; chat completions by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<Api>,
     /// The name of the bound on a completion: `max_tokens` or `max_completion_tokens`. None: as the request has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<String>,
     /// Fields that we add to requests, and that the server refuses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub omit: Vec<String>,
     /// Fields of each request, unless a user sets them.
+    #[serde(skip_serializing_if = "Map::is_empty")]
     pub add: Map<String, Json>,
     /// The only fields of replies that the server takes back; all by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_fields: Option<Vec<String>>,
     /// The only fields of calls that it takes back; all by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub call_fields: Option<Vec<String>>,
     /// Fields of replies that it refuses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub omit_from_replies: Vec<String>,
     /// The form of `content: null` beside calls; as it came by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub null_content: Option<NullContent>,
     /// The form of arguments of calls; as they came by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<ArgumentsForm>,
     /// True if the server refuses calls without ids of their own, so that they get ours.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fill_ids: bool,
     /// What is joined to the first call of a reply that has none of it from the model.
+    #[serde(skip_serializing_if = "Map::is_empty")]
     pub first_call_signature: Map<String, Json>,
     /// The text of a reply that is sent between the answer of a tool and a message of the user; none by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub user_after_tool: Option<String>,
     /// The bound on a completion where none is set, for servers that need one; 32,000 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_completion: Option<u64>,
     /// Further fields of requests with which the server returns the ids and log probabilities of tokens.
+    #[serde(skip_serializing_if = "Map::is_empty")]
     pub token_ids: Map<String, Json>,
 }
 

@@ -425,6 +425,65 @@ fn a_trainer_configures_a_session() {
     assert_eq!(output, "there \n0123456789\n");
 }
 
+#[test]
+fn a_trainer_gets_the_tokens_of_each_reply() {
+    let body = |message: &Value, extra: &Value| {
+        let mut choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
+        let mut body = json!({"usage": {"prompt_tokens": 2, "completion_tokens": 1}});
+        for (name, value) in extra.as_object().unwrap() {
+            let place =
+                if ["token_ids", "logprobs"].contains(&name.as_str()) { &mut choice } else { &mut body };
+            place[name] = value.clone();
+        }
+        body["choices"] = json!([choice]);
+        Rule::any().body(body.to_string()).once()
+    };
+    let logprobs = json!({"content": [{"token": "a", "logprob": -0.25}]});
+    let call = calling("c", "bash", ":");
+    let model = ScriptedModel::start([
+        body(&call, &json!({"prompt_token_ids": [1, 2], "token_ids": [3], "logprobs": logprobs})),
+        body(&call, &json!({"sglext": {"input_ids": [1, 2, 3, 4], "output_ids": [[5]]}})),
+        body(
+            &calling("c", "bash", "RLM_CONTENT=a RLM_READY=1"),
+            &json!({"token_ids": [7], "logprobs": "x".repeat(5 << 20)}),
+        ),
+        bash("RLM_CONTENT=b RLM_READY=1"),
+    ]);
+    let Some(mut client) = Client::start(&[], &model) else { return };
+    let session = client.session(json!({"ai.prime.rlm/runtime-v1": {"token_ids": true}}));
+    client.result("prompt", json!({"session": session, "text": "?"}));
+    let updates = client.updates();
+    let metas = updates
+        .iter()
+        .map(|event| (&event["update"]["messageId"], &event["update"]["_meta"]["rlm/tokens-v1"]));
+    let metas: Vec<_> = metas.filter(|(_, tokens)| !tokens.is_null()).collect();
+    assert_eq!(
+        metas.iter().map(|(id, _)| id.as_str().unwrap()).collect::<Vec<_>>(),
+        ["reply-1", "reply-2", "reply-3"]
+    );
+    let tokens = |at: usize, name: &str| metas[at].1[name].clone();
+    assert_eq!([tokens(0, "prompt_token_ids"), tokens(0, "token_ids")], [json!([1, 2]), json!([3])]);
+    assert_eq!([tokens(0, "logprobs"), tokens(0, "is_summary")], [json!([-0.25]), json!(false)]);
+    assert_eq!([tokens(1, "prompt_token_ids"), tokens(1, "token_ids")], [json!([1, 2, 3, 4]), json!([5])]);
+    assert_eq!(tokens(2, "token_ids"), json!([7]));
+    assert!(tokens(2, "logprobs").as_str().unwrap().starts_with("left out: 5,242,882 bytes, "), "{metas:?}");
+    let ids: Vec<_> = (0..3).map(|at| tokens(at, "request_id")).collect();
+    // Nobody asks for them here.
+    let session = client.session(json!({}));
+    client.result("permission", json!({"answer": "allow"}));
+    client.result("prompt", json!({"session": session, "text": "?"}));
+    assert!(client.updates().iter().all(|event| event["update"]["_meta"].is_null()));
+    client.end();
+    let requests = model.finish();
+    for (request, id) in requests.iter().zip(&ids) {
+        assert_eq!(
+            (&request.body["return_token_ids"], request.header("x-request-id")),
+            (&json!(true), id.as_str().unwrap())
+        );
+    }
+    assert!(requests[3].body.get("return_token_ids").is_none());
+}
+
 /// A request for a summary, one of them without a text, branches off; what follows the summary goes on from it.
 #[test]
 fn a_trainer_has_the_conversation_compacted() {
@@ -509,19 +568,97 @@ fn what_cannot_be_is_an_error_that_says_why() {
     let error = client.error("set", json!({"session": session, "option": "colour", "value": "red"}));
     assert!(error["message"].as_str().unwrap().contains("expected model or permissions"), "{error}");
     let error = client.error("set", json!({"session": session, "option": "model", "value": ""}));
-    assert_eq!(error["message"], "value: expected some text");
+    assert_eq!(error["message"], "model: expected some text");
+    let error = client.error("set", json!({"session": session, "option": "permissions", "value": "none"}));
+    assert_eq!(error["message"], "permissions: expected ask or allow");
     let options = client.result("set", json!({"session": session, "option": "model", "value": "other"}));
     assert_eq!(options["configOptions"][0]["currentValue"], "other");
     let link = json!([{"type": "text", "text": "Read"}, {"type": "resource_link", "name": "a b", "uri": "file:///tmp/a%20b"}]);
     let error = client.error("prompt", json!({"session": session, "blocks": link}));
-    assert_eq!(error["data"]["kind"], "model_transport");
+    assert_eq!(error["data"]["kind"], "model_refused");
     assert!(error["message"].as_str().unwrap().contains("401"), "{error}");
-    let error = client.error("set", json!({"session": session, "option": "model", "value": "third"}));
-    assert_eq!(error["message"], "the model of a session can be set before its first prompt");
+    let cwd = client.place.path("work");
+    for (contract, words) in [
+        (
+            json!({"provider": {"base_url": "host/v1"}}),
+            "base_url (ai.prime.rlm/runtime-v1: provider.base_url): the base URL of the models cannot be read: ",
+        ),
+        (
+            json!({"provider": {"headers": {"a b": "c"}}}),
+            "headers (ai.prime.rlm/runtime-v1: provider.headers): the header a b of the models has ",
+        ),
+        (json!({"policy": {"max_tokens": 0}}), "ai.prime.rlm/runtime-v1: policy.max_tokens: expected "),
+    ] {
+        let meta = json!({"ai.prime.rlm/runtime-v1": contract});
+        let error = client.error("new", json!({"cwd": cwd, "meta": meta}));
+        assert!(error["message"].as_str().unwrap().starts_with(words), "{error}");
+    }
     client.end();
     let requests = model.finish();
     assert_eq!(requests[0].body["model"], "other");
     assert_eq!(requests[0].body["messages"][1]["content"], "Read\n\n[a b](/tmp/a b)");
+}
+
+/// What a trainer should try again, and what it should not.
+#[test]
+fn a_failure_says_whether_the_server_refused_or_failed() {
+    let model = ScriptedModel::start([
+        Rule::any().status(402, "no credit").once(),
+        Rule::any().status(403, "not yours").once(),
+        Rule::any().status(404, "no such model").once(),
+        Rule::any().status(500, "out of order").once(),
+        bash("RLM_CONTENT=after RLM_READY=1"),
+    ]);
+    let Some(mut client) = Client::start(&["--permissions", "allow", "--max-retries", "0"], &model) else {
+        return;
+    };
+    let session = client.session(json!({}));
+    let prompt = json!({"session": session, "text": "?"});
+    for kind in ["model_refused", "model_refused", "model_refused", "model_transport"] {
+        let error = client.error("prompt", prompt.clone());
+        assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(-32603), &json!(kind)), "{error}");
+    }
+    client.result("prompt", prompt);
+    assert_eq!(last_message(&client.updates()), "after", "the session goes on");
+    client.end();
+    drop(model);
+}
+
+#[test]
+fn the_model_changes_between_prompts_and_the_conversation_stays() {
+    let model = ScriptedModel::start([
+        bash("n=6; RLM_CONTENT=$n RLM_READY=1"),
+        bash("RLM_CONTENT=$((n * 7)) RLM_READY=1"),
+    ]);
+    model.set_models(json!([{"id": "root"}, {"id": "large"}, {"id": "small"}]));
+    let trajectory = Place::new();
+    let file = trajectory.path("t.jsonl").display().to_string();
+    let arguments = ["--permissions", "allow", "--trajectory", &file];
+    let Some(mut client) = Client::start(&arguments, &model) else { return };
+    let cwd = client.place.path("work");
+    let result = client.result("new", json!({"cwd": cwd}));
+    let session = result["sessionId"].clone();
+    let option = result["configOptions"][0].clone();
+    assert_eq!((&option["id"], &option["currentValue"]), (&json!("model"), &json!("root")));
+    let listed: Vec<_> = option["options"].as_array().unwrap().iter().map(|one| &one["value"]).collect();
+    assert_eq!(listed, ["root", "large", "small"]);
+    client.result("prompt", json!({"session": session, "text": "How many?"}));
+    let options = client.result("set", json!({"session": session, "option": "model", "value": "large"}));
+    assert_eq!(options["configOptions"][0]["currentValue"], "large");
+    client.result("prompt", json!({"session": session, "text": "And seven times?"}));
+    assert_eq!(last_message(&client.updates()), "42");
+    client.end();
+    let requests = model.finish();
+    assert_eq!((&requests[0].body["model"], &requests[1].body["model"]), (&json!("root"), &json!("large")));
+    let [before, after] = [0, 1].map(|at| requests[at].body["messages"].as_array().unwrap().clone());
+    assert_eq!(after[..before.len()], before[..], "the system prompt and the conversation stay");
+    let written = std::fs::read_to_string(&file).unwrap();
+    let entries: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let changed: Vec<_> = entries.iter().filter(|entry| entry["event"] == "model_changed").collect();
+    assert_eq!(changed.len(), 1);
+    assert_eq!((&changed[0]["model"], &changed[0]["turn"]), (&json!("large"), &json!(1)));
+    let asked = entries.iter().filter(|entry| entry["event"] == "model_call").map(|entry| &entry["model"]);
+    assert_eq!(asked.collect::<Vec<_>>(), ["root", "large"]);
 }
 
 #[test]

@@ -143,7 +143,7 @@ impl RolloutDriver<'_> {
         if exhausted.is_shared() {
             let is_child = self.config.recursion.as_ref().is_some_and(Recursion::is_of_child);
             let reason = if is_child { StopReason::BudgetExhausted } else { StopReason::Stopped };
-            return Err(Stop { reason, error: Some(exhausted.to_string()) });
+            return Err(Stop::new(reason, exhausted.to_string()));
         }
         let mut error = format!("the budget is too small to begin with: {exhausted}");
         if let Some(turn) = self.estimate(self.expected_tokens()) {
@@ -152,6 +152,6 @@ impl RolloutDriver<'_> {
             let cost = turn.cost_usd.map(|cost| format!(", or {:.2} USD", cost * FEW_TURNS as f64));
             error += &format!("; a few turns may need {tokens}{}", cost.unwrap_or_default());
         }
-        Err(Stop { reason: StopReason::BudgetExhausted, error: Some(error) })
+        Err(Stop::new(StopReason::BudgetExhausted, error))
     }
 }

@@ -23,7 +23,7 @@ const SUMMARY_WORDS: u32 = 500;
 impl RolloutDriver<'_> {
     /// Warns the model, once, that few tokens are left.
     pub(super) fn warn(&mut self) -> Step {
-        let Some(total_tokens) = self.config.limits.context_tokens else { return Ok(()) };
+        let Some(total_tokens) = self.context_tokens else { return Ok(()) };
         let is_low = self.is_part_of_context(WARN_PERCENT) && self.compaction().is_none();
         if self.progress.is_warned || !is_low {
             return Ok(());
@@ -71,7 +71,7 @@ impl RolloutDriver<'_> {
                 }
                 Ok(None) => {}
                 Err(failed) => match Stop::from(failed) {
-                    Stop { reason: StopReason::ContextFull, error: said } => {
+                    Stop { reason: StopReason::ContextFull, error: said, .. } => {
                         newest += 1;
                         error = said.unwrap_or(error);
                     }
@@ -80,7 +80,7 @@ impl RolloutDriver<'_> {
                 },
             }
         }
-        Ok(Some(Stop { reason: StopReason::ContextFull, error: Some(error) }))
+        Ok(Some(Stop::new(StopReason::ContextFull, error)))
     }
 
     /// How the conversation is to be replaced by a summary, if it is and has a turn.
@@ -94,7 +94,7 @@ impl RolloutDriver<'_> {
     /// True if the conversation is to be replaced by a summary now.
     pub(super) fn is_long(&self) -> bool {
         let Some(compaction) = self.compaction() else { return false };
-        let window = self.config.limits.context_tokens;
+        let window = self.context_tokens;
         let default = || window.map(|most| most.saturating_sub(COMPACTION_RESERVE).max(most / 2));
         compaction.at_tokens.or_else(default).is_some_and(|at| self.conversation.tokens() >= at)
             || self.is_part_of_context(FULL_PERCENT)
@@ -102,10 +102,7 @@ impl RolloutDriver<'_> {
 
     /// True if the conversation takes at least this percentage of the context window.
     pub(super) fn is_part_of_context(&self, percent: u128) -> bool {
-        self.config
-            .limits
-            .context_tokens
-            .is_some_and(|most| is_part(self.conversation.tokens(), most, percent))
+        self.context_tokens.is_some_and(|most| is_part(self.conversation.tokens(), most, percent))
     }
 
     /// Asks the model for a summary of older messages. None: its reply has no text.

@@ -89,7 +89,7 @@ impl RolloutDriver<'_> {
         self.progress.idle_turns += 1;
         if self.progress.idle_turns >= MAX_IDLE_TURNS {
             return Err(match reason {
-                NoCallReason::Refused(words) => Stop { reason: StopReason::ModelRefused, error: Some(words) },
+                NoCallReason::Refused(words) => Stop::new(StopReason::ModelRefused, words),
                 NoCallReason::Cut => StopReason::ReplyCut.into(),
                 _ => StopReason::NoToolCall.into(),
             });
@@ -179,7 +179,7 @@ impl RolloutDriver<'_> {
             () = overdue => {
                 let words = "the worker did not answer before the rollout's time was up".to_owned();
                 self.ended(call, started, None, Some(words.clone()));
-                let stop = Stop { reason: StopReason::TimedOut, error: Some(words.clone()) };
+                let stop = Stop::new(StopReason::TimedOut, words.clone());
                 return Ok(CallResult { text: words, stop: Some(stop) });
             }
         };
@@ -195,7 +195,7 @@ impl RolloutDriver<'_> {
                 self.ended(call, started, Some(response), None);
                 let too_often = self.progress.restarts > self.config.limits.max_restarts;
                 let words = || format!("the worker was replaced {} times", self.progress.restarts);
-                let stop = too_often.then(|| Stop { reason: StopReason::WorkerFailed, error: Some(words()) });
+                let stop = too_often.then(|| Stop::new(StopReason::WorkerFailed, words()));
                 Ok(CallResult { text, stop })
             }
             Err(InterceptorError::Session(error)) => {
@@ -230,12 +230,12 @@ impl RolloutDriver<'_> {
                 }
                 () = overdue => {
                     words.push_str("; a new one was not ready before the rollout's time was up");
-                    let stop = Stop { reason: StopReason::TimedOut, error: Some(words) };
+                    let stop = Stop::new(StopReason::TimedOut, words);
                     return Ok(CallResult { text, stop: Some(stop) });
                 }
             }
         }
-        let stop = Stop { reason: StopReason::WorkerFailed, error: Some(words) };
+        let stop = Stop::new(StopReason::WorkerFailed, words);
         Ok(CallResult { text, stop: Some(stop) })
     }
 

@@ -33,7 +33,7 @@ use crate::callbacks::Interceptor;
 use crate::prompts::{LastTurn, NoCallReason, PromptError, Prompts};
 use crate::session::Session;
 use crate::terms::{CallForm, StopReason};
-use crate::trajectory::{Event, MessageKind, ModelCall, ModelRetry};
+use crate::trajectory::{Event, MessageKind, ModelCall, ModelChanged, ModelRetry};
 use crate::workspace::Workspace;
 
 /// Percentage of the context window from which on the model gets its last turn.
@@ -49,13 +49,15 @@ pub(super) struct End {
     pub(super) answer: Option<String>,
     pub(super) is_ready: bool,
     pub(super) error: Option<String>,
+    /// True if the model's server refused the key, or what it stands for.
+    pub(super) is_refused: bool,
     /// The rollout's directory, if it was kept.
     pub(super) dir: Option<PathBuf>,
 }
 
 impl From<StopReason> for End {
     fn from(reason: StopReason) -> Self {
-        Self { reason, answer: None, is_ready: false, error: None, dir: None }
+        Self { reason, answer: None, is_ready: false, error: None, is_refused: false, dir: None }
     }
 }
 
@@ -99,17 +101,25 @@ impl From<String> for CallResult {
 struct Stop {
     reason: StopReason,
     error: Option<String>,
+    /// True if the model's server refused the key, or what it stands for.
+    is_refused: bool,
+}
+
+impl Stop {
+    fn new(reason: StopReason, error: String) -> Self {
+        Self { reason, error: Some(error), is_refused: false }
+    }
 }
 
 impl From<PromptError> for Stop {
     fn from(error: PromptError) -> Self {
-        Self { reason: StopReason::SetupFailed, error: Some(error.to_string()) }
+        Self::new(StopReason::SetupFailed, error.to_string())
     }
 }
 
 impl From<StopReason> for Stop {
     fn from(reason: StopReason) -> Self {
-        Self { reason, error: None }
+        Self { reason, error: None, is_refused: false }
     }
 }
 
@@ -121,7 +131,7 @@ impl From<ModelError> for Stop {
             ModelErrorKind::TimedOut => StopReason::TimedOut,
             _ => StopReason::ModelFailed,
         };
-        Self { reason, error: Some(error.message) }
+        Self { reason, error: Some(error.message), is_refused: error.kind == ModelErrorKind::Refused }
     }
 }
 
@@ -136,7 +146,9 @@ pub(super) struct RolloutDriver<'a> {
     pub(super) turns_before: u32,
     pub(super) log: Arc<Log>,
     pub(super) prompts: &'a Prompts,
-    pub(super) model: &'a dyn RootModel,
+    pub(super) model: Arc<dyn RootModel>,
+    /// The size of its context window in tokens, if it is known.
+    pub(super) context_tokens: Option<u64>,
     pub(super) session: Session,
     /// None: code in the session calls root tools itself.
     pub(super) interceptor: Option<Interceptor>,
@@ -197,13 +209,13 @@ impl RolloutDriver<'_> {
     pub(super) async fn answer(&mut self, control: &Control) -> End {
         self.control = control.clone();
         self.under_way.works_until(control, self.clock.end());
-        let Err(Stop { reason, error }) = self.turns().await;
+        let Err(Stop { reason, error, is_refused }) = self.turns().await;
         self.registered.ledger.release_later();
         let Answer { ready, content } = std::mem::take(&mut self.progress.answer);
         let answer =
             if content.is_empty() && !ready { self.progress.last_words.take() } else { Some(content) };
         let dir = self.workspace.is_kept().then(|| self.workspace.path().to_owned());
-        End { reason, answer, is_ready: ready, error, dir }
+        End { reason, answer, is_ready: ready, error, is_refused, dir }
     }
 
     /// Puts a further question: its turns, its time and its answer are new, everything else goes on.
@@ -216,8 +228,23 @@ impl RolloutDriver<'_> {
         self.conversation.question(question);
         match cleared {
             Ok(()) => self.answer(control).await,
-            Err(Stop { reason, error }) => End { error, ..End::from(reason) },
+            Err(Stop { reason, error, .. }) => End { error, ..End::from(reason) },
         }
+    }
+
+    /// Asks another model from the next question on.
+    pub(super) fn set_model(
+        &mut self,
+        model: Arc<dyn RootModel>,
+        context_tokens: Option<u64>,
+    ) -> Result<(), String> {
+        model.check(&self.config.sampling, &self.registered.ledger)?;
+        let (turn, name) = (self.conversation.turn(), model.name().to_owned());
+        self.log.add(Event::ModelChanged(ModelChanged { turn, model: name }));
+        self.model = model;
+        self.context_tokens = context_tokens;
+        self.progress.is_warned = false;
+        Ok(())
     }
 
     /// Ends the worker, then the calls of root tools with the children that wait for them, then removes the directory.
@@ -288,12 +315,12 @@ impl RolloutDriver<'_> {
             return None;
         }
         let error = format!("{error} besides a last turn");
-        Some(Stop { reason: StopReason::BudgetExhausted, error: Some(error) })
+        Some(Stop::new(StopReason::BudgetExhausted, error))
     }
 
     /// Runs one more turn, which a notice announces to the model as its last.
     async fn last_turn(&mut self, limit: Stop) -> Stop {
-        let Stop { reason, error } = limit;
+        let Stop { reason, error, .. } = limit;
         let stopped = async {
             if self.max_turns == 0 {
                 return Err(reason.into());
@@ -310,7 +337,7 @@ impl RolloutDriver<'_> {
             // A turn that the budget does not allow is not announced.
             if let Err(exhausted) = self.fit_last_turn(&notice, reason).await {
                 if self.conversation.turn() > 0 {
-                    return Err(Stop { reason, error: Some(exhausted.to_string()) });
+                    return Err(Stop::new(reason, exhausted.to_string()));
                 }
                 // One that has not begun waits for room, or is to be begun another time.
                 self.check_budget().await?;
@@ -336,7 +363,7 @@ impl RolloutDriver<'_> {
             StopReason::Answered | StopReason::Stopped | StopReason::Cancelled | StopReason::WorkerFailed => {
                 stop
             }
-            _ => Stop { reason, error: stop.error.or(error) },
+            _ => Stop { reason, error: stop.error.or(error), is_refused: false },
         }
     }
 
@@ -365,7 +392,7 @@ impl RolloutDriver<'_> {
                 let is_full = finish_reason.as_deref() == Some(WINDOW_EXCEEDED);
                 Ok(if is_full && matches!(read.request, ReplyRequest::Nothing(_)) {
                     let error = "the model's context window was full before its reply ended".to_owned();
-                    Err(Stop { reason: StopReason::ContextFull, error: Some(error) })
+                    Err(Stop::new(StopReason::ContextFull, error))
                 } else {
                     Ok(read)
                 })
@@ -453,6 +480,7 @@ impl RolloutDriver<'_> {
             adapted: reply.map(|reply| reply.adapted.clone()).unwrap_or_default(),
             extra: reply.and_then(|reply| reply.extra.clone()),
             request_id: reply.and_then(|reply| reply.request_id.clone()),
+            left_out: Vec::new(),
         }));
         self.check_control()?;
         replied.ok_or(StopReason::Stopped.into())

@@ -38,6 +38,14 @@ struct Rootd {
 
 impl Rootd {
     fn start(model: Option<&ScriptedModel>, arguments: &[&str]) -> Self {
+        Self::start_with(model, arguments, |command| command.stderr(Stdio::null()))
+    }
+
+    fn start_with(
+        model: Option<&ScriptedModel>,
+        arguments: &[&str],
+        change: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let tools = dir.path().join("tools.toml");
         std::fs::write(&tools, TOOLS).unwrap();
@@ -46,7 +54,7 @@ impl Rootd {
         if let Some(model) = model {
             command.args(["--base-url", &model.base_url(), "--model", "small"]);
         }
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = change(command.stdout(Stdio::piped())).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         Self { child, address: serde_json::from_str(&line).unwrap(), _dir: dir }
@@ -110,6 +118,35 @@ fn replies_of_a_model_come_in_order_in_both_languages() {
     bash.end();
     python.end();
     assert_eq!(model.finish().len(), 41);
+}
+
+/// Everything is logged, and the server quotes what it was sent.
+#[test]
+fn no_log_shows_a_key_or_a_signature() {
+    let (key, secret) = ("sk-secret-key-of-the-server", "c2VjcmV0LXNpZ25hdHVyZQ");
+    let signed = json!({"role": "assistant", "content": "yes", "signature": secret,
+        "reasoning_details": [{"type": "reasoning.encrypted", "data": secret}]});
+    let model = ScriptedModel::start([
+        Rule::on("one").message(signed.clone()).in_pieces(),
+        Rule::on("two").status(400, &format!("cannot read {signed} with {key}")),
+        Rule::on("three").body(format!("no JSON: {signed}")),
+    ]);
+    let dir = tempfile::tempdir().unwrap();
+    let log = std::fs::File::create(dir.path().join("log")).unwrap();
+    let rootd = Rootd::start_with(Some(&model), &["--key-env", "KEY"], |command| {
+        command.env("RUST_LOG", "trace").env("KEY", key).stderr(log)
+    });
+    let mut bash = rootd.worker(Setup::bash());
+    let said = bash.output("llm_batch one two three");
+    assert!(said.contains("yes") && said.contains("[signature]"), "{said}");
+    bash.end();
+    drop(rootd);
+    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    assert!(log.contains("request has ended"), "{log}");
+    for text in [&said, &log] {
+        assert!(!text.contains(secret) && !text.contains(key), "{text}");
+    }
+    assert!(model.finish().iter().all(|request| request.header("authorization") == format!("Bearer {key}")));
 }
 
 #[test]

@@ -4,8 +4,10 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
 use rlm_tests::Place;
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use serde_json::json;
 
-use super::{shown, text};
+use super::{answering, asking, shown, text};
 
 /// Answers a request for the list of models, and returns the request.
 fn serve(listener: &TcpListener, status: &str, body: &str) -> String {
@@ -78,5 +80,102 @@ fn what_is_missing_is_said_and_the_rest_is_shown() {
     assert!(seen.contains("ok  settings  no file; `rlm config` shows all\n"), "{seen}");
     let expected = "--  model     the model is not set: give --model, RLM_MODEL, or `model` in rlm.toml";
     assert_eq!(lines.last(), Some(&expected));
+    place.assert_nothing_left();
+}
+
+/// The lines on the server, in which the words are in columns.
+fn of_model(output: &std::process::Output) -> Vec<String> {
+    let lines = text(&output.stdout).lines().skip_while(|line| !line.starts_with("ok  model.tools"));
+    lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn it_asks_what_the_server_takes_and_saves_what_that_taught() {
+    let place = Place::new();
+    let call = json!({"id": "c1", "type": "function", "function": {"name": "ping", "arguments": "{}"}});
+    let thinking =
+        json!({"role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": [call]});
+    let cached = json!({
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "pong"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1400, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1024}},
+    });
+    let model = ScriptedModel::start([
+        Rule::any()
+            .status(400, "Unsupported parameter: 'max_tokens' is not supported with this model.")
+            .once(),
+        Rule::any().message(thinking).in_pieces().usage(1390, 8).once(),
+        Rule::any().body(cached.to_string()).once(),
+        Rule::any().status(400, "The `reasoning_content` must be passed back to the API.").once(),
+        answering("42"),
+    ]);
+    model.set_models(json!([{"id": "root", "max_model_len": 131_072}]));
+    place.write("rlm.toml", "# mine\nmax_turns = 7 # few\n\n# how it samples\n[sampling]\ntop_p = 1\n");
+    let output = asking(&place, &model, &["doctor", "--save"]).output().unwrap();
+    assert_eq!(
+        (text(&output.stderr), output.status.code()),
+        ("rlm: x\n", Some(0)),
+        "{}",
+        text(&output.stdout)
+    );
+    let file = place.file("rlm.toml");
+    let expected = [
+        "ok model.tools yes".to_owned(),
+        "ok model.stream yes, with usage".to_owned(),
+        "ok model.reasoning reasoning_content, which must come back, and does".to_owned(),
+        "ok model.bound max_completion_tokens".to_owned(),
+        "ok model.cache 1,024 of 1,400 tokens of the second request".to_owned(),
+        "ok model.context 131,072 tokens, as the server lists it".to_owned(),
+        "ok model.asked 4 requests, 2,800 tokens".to_owned(),
+        format!("ok saved server = {{ bound = \"max_completion_tokens\" }} in {}", file.display()),
+    ];
+    assert_eq!(of_model(&output), expected);
+    assert_eq!(
+        place.read("rlm.toml"),
+        "# mine\nmax_turns = 7 # few\n\nserver = { bound = \"max_completion_tokens\" }\n\n# how it samples\n[sampling]\ntop_p = 1\n"
+    );
+    let args = ["run", "--max-completion-tokens", "64", "Why?"];
+    assert_eq!(shown(&asking(&place, &model, &args).output().unwrap()), ("42\n", "", Some(0)));
+    let requests = model.finish();
+    assert_eq!(requests.len(), 5);
+    let bounds = requests.iter().map(|request| &request.body["max_completion_tokens"]);
+    assert_eq!(bounds.collect::<Vec<_>>(), [&json!(null), &json!(16), &json!(16), &json!(16), &json!(64)]);
+    assert!(requests[..4].iter().all(|request| request.body["tools"][0]["function"]["name"] == "ping"));
+    assert_eq!(requests[2].body["messages"][2]["reasoning_content"], "hm");
+    assert!(requests[3].body["messages"][2].get("reasoning_content").is_none());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_server_without_tools_and_streams_is_asked_no_more_than_needed() {
+    let place = Place::new();
+    let model = ScriptedModel::start([
+        Rule::any().status(400, "this model does not support tools").once(),
+        Rule::any().reply("pong"),
+    ]);
+    model.set_models(json!([{"id": "root"}]));
+    let output = asking(&place, &model, &["doctor", "--ask"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let expected = [
+        "ok model.tools no: code comes in fenced blocks; `tool_calls = false` saves a request",
+        "ok model.stream no: replies come whole",
+        "ok model.reasoning none came",
+        "ok model.bound max_tokens",
+        "ok model.cache no cached tokens told",
+        "ok model.context not listed; `context_tokens` sets it",
+        "ok model.asked 3 requests, 30 tokens",
+    ];
+    assert_eq!(of_model(&output), expected);
+    assert!(!place.file("rlm.toml").exists());
+    assert_eq!(model.finish().len(), 3);
+    // One that refuses is asked once.
+    let model = ScriptedModel::start([Rule::any().status(401, "no such key")]);
+    model.set_models(json!([{"id": "root"}]));
+    let output = asking(&place, &model, &["doctor", "--save"]).output().unwrap();
+    let lines: Vec<_> = text(&output.stdout).lines().filter(|line| line.contains("model.")).collect();
+    assert!(
+        lines[0].starts_with("--  model.tools     the model's server answered 401: no such key"),
+        "{lines:?}"
+    );
+    assert_eq!((output.status.code(), model.finish().len()), (Some(3), 1));
     place.assert_nothing_left();
 }

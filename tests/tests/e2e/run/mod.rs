@@ -9,6 +9,7 @@ mod doctor;
 mod events;
 mod feed;
 mod progress;
+mod reasoning;
 mod records;
 mod recursion;
 mod refusals;

@@ -1,5 +1,8 @@
 //! `rlm doctor`: what is found, and whether it works.
 
+mod ask;
+mod learned;
+
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -7,13 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Confine, ConfinementLevel, Info};
-use rlm_core::text::counted;
+use rlm_core::text::{counted, grouped};
 use rlm_env::unstable::PrivateDir;
 use rlm_env::{ReplLanguage, Session, SessionConfig};
 
+use self::ask::Lines;
+use self::learned::save_rules;
 use crate::arguments::DoctorOptions;
 use crate::config::Settings;
-use crate::config::table::{BASE_URL, MODEL, PYTHON};
+use crate::config::table::{BASE_URL, MODEL, PYTHON, SAMPLING};
 use crate::environment::Environment;
 use crate::run::{python_variable, root_models};
 use crate::{tell, view, worker};
@@ -26,7 +31,7 @@ pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow:
     let environment = &settings.confined(environment);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let found = runtime.block_on(async {
-        [
+        let mut found = vec![
             ("rlm", program(environment)),
             ("bash", session(ReplLanguage::Bash, &settings, environment).await),
             ("python", session(ReplLanguage::Python, &settings, environment).await),
@@ -36,7 +41,11 @@ pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow:
             ),
             ("settings", Ok(file(&settings))),
             ("model", model(&settings, environment).await),
-        ]
+        ];
+        if (options.ask || options.save) && found.last().is_some_and(|(_, model)| model.is_ok()) {
+            found.extend(asked(options, &settings, environment).await);
+        }
+        found
     });
     let mut output = std::io::stdout().lock();
     for (name, found) in &found {
@@ -44,7 +53,8 @@ pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow:
             Ok(words) => ("ok", words),
             Err(words) => ("--", words),
         };
-        writeln!(output, "{sign}  {name:<9} {}", view::visible(words))
+        let width = if name.contains('.') { 15 } else { 9 };
+        writeln!(output, "{sign}  {name:<width$} {}", view::visible(words))
             .context("cannot write to standard output")?;
     }
     let works = found.iter().all(|(_, found)| found.is_ok());
@@ -134,4 +144,23 @@ async fn model(settings: &Settings, environment: &Environment) -> Found {
     let nearest = crate::usage::nearest(&model, listed.iter().map(String::as_str));
     let meant = nearest.map_or(String::new(), |nearest| format!(": is {nearest} meant?"));
     Err(format!("{place}: the server lists {number}, but not this one{meant}"))
+}
+
+/// What the model's server does with requests, and what of it was saved.
+async fn asked(options: &DoctorOptions, settings: &Settings, environment: &Environment) -> Lines {
+    let (model, models) = match root_models(settings, environment) {
+        Ok(found) => found,
+        Err(error) => return vec![("model.tools", Err(error.to_string()))],
+    };
+    let window = match models.limits_of(&model).await.context_tokens {
+        Some(tokens) => format!("{} tokens, as the server lists it", grouped(tokens)),
+        None => "not listed; `context_tokens` sets it".to_owned(),
+    };
+    let before = models.rules(&model);
+    let mut lines = ask::ask(&model, &models, &settings.get(&SAMPLING).unwrap_or_default()).await;
+    lines.insert(lines.len() - 1, ("model.context", Ok(window)));
+    if options.save {
+        lines.push(("saved", save_rules(settings, &before, &models.rules(&model))));
+    }
+    lines
 }

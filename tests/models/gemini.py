@@ -34,14 +34,16 @@ def camel(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     names = {to_camel(name): inner for name, inner in value.items()}
-    return {name: inner if name in ("args", "response", "parameters") else camel(inner) for name, inner in names.items()}
+    return {
+        name: inner if name in ("args", "response", "parameters") else camel(inner) for name, inner in names.items()
+    }
 
 
 class Gemini:
     api, path, raw = "gemini", "/v1beta/models", None
 
     def message(self, n: int, turn: Turn, tool: str) -> Json:
-        """The first call of a step has the signature, or else the text (ai.google.dev/gemini-api/docs/thought-signatures)."""
+        """A reply's first call has the signature, or its text (ai.google.dev/gemini-api/docs/thought-signatures)."""
         found: list[Json] = [{"text": turn.thought, "thought": True}] if turn.thought else []
         found += [{"text": turn.text}] if turn.text else []
         for at, text in enumerate(turn.calls):
@@ -67,14 +69,15 @@ class Gemini:
         found: list[Json] = []
         for part in candidate["content"]["parts"]:
             if "text" in part:
-                found += [{**part, "text": text} for text in parts(part["text"])]
-                for piece in found if part.get("thoughtSignature") else []:
-                    piece.pop("thoughtSignature", None)
-                found += [{"text": "", "thoughtSignature": part["thoughtSignature"]}] if "thoughtSignature" in part else []
+                plain = {name: value for name, value in part.items() if name != "thoughtSignature"}
+                found += [{**plain, "text": text} for text in parts(part["text"])]
+                found += [{**part, "text": ""}] if part != plain else []
             else:
                 found.append(part)
         head = {name: body[name] for name in ("usageMetadata", "modelVersion", "responseId")}
-        events = [{"candidates": [{"content": {"role": "model", "parts": [part]}, "index": 0}], **head} for part in found]
+        events = [
+            {"candidates": [{"content": {"role": "model", "parts": [part]}, "index": 0}], **head} for part in found
+        ]
         events[-1]["candidates"][0]["finishReason"] = candidate["finishReason"]
         return [(None, event) for event in events]
 

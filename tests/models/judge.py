@@ -12,8 +12,8 @@ import openai.types.chat
 import openai.types.responses
 import typing_extensions as te
 from anthropic.types.message_create_params import MessageCreateParams
-from openai.types.chat.completion_create_params import CompletionCreateParams
 from gemini import GenerateContent
+from openai.types.chat.completion_create_params import CompletionCreateParams
 from openai.types.responses.response_create_params import ResponseCreateParams
 from pydantic import BaseModel, TypeAdapter, ValidationError
 

@@ -1,4 +1,4 @@
-"""LiteLLM's proxy, the real one, between the program and stand-ins of Anthropic and Gemini: what they sign comes back to them."""
+"""LiteLLM's real proxy between the program and stand-ins of Anthropic and Gemini: what they sign comes back to them."""
 
 import json
 import os
@@ -17,10 +17,10 @@ import pytest
 from gemini import Gemini
 from habits import redacted
 from servers import KEY, SUB_MODEL, Habit, Json, Request, Server
-from test_models import check_bill
-from wires import SECRET, WIRES, Turn
+from wires import WIRES, Turn
 
 from conftest import PRICES, Place, call, script
+from test_models import check_bill
 
 WIRES[Gemini.api] = Gemini()
 START = 180.0
@@ -80,8 +80,12 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Upstr
         }
         common = {"api_base": base, "api_key": UPSTREAM_KEY} | {
             f"{name}_cost{'' if name.startswith('cache') else '_per_token'}": PRICES[of] / 1e6
-            for name, of in (("input", "prompt"), ("output", "completion"), ("cache_read_input_token", "cached"),
-                             ("cache_creation_input_token", "cache_write"))
+            for name, of in (
+                ("input", "prompt"),
+                ("output", "completion"),
+                ("cache_read_input_token", "cached"),
+                ("cache_creation_input_token", "cache_write"),
+            )
         }
         config = {
             "model_list": [
@@ -138,7 +142,18 @@ def meaning(unit: Json) -> Json:
     """What the proxy has to keep of a block, or of a content of Gemini's."""
     if "parts" in unit:
         return {"parts": [meaning(part) for part in unit["parts"]]}
-    names = ("text", "thought", "thinking", "signature", "data", "name", "id", "input", "functionCall", "thoughtSignature")
+    names = (
+        "text",
+        "thought",
+        "thinking",
+        "signature",
+        "data",
+        "name",
+        "id",
+        "input",
+        "functionCall",
+        "thoughtSignature",
+    )
     return {name: unit[name] for name in names if unit.get(name)}
 
 

@@ -318,7 +318,7 @@ def _read(name: str, kind: type[Any], document: Any) -> Any:
     for field in dataclasses.fields(kind):
         if field.name in document:
             values[field.name] = _value(f"{name}.{field.name}", _hints[kind][field.name], document[field.name])
-        elif field.default is dataclasses.MISSING:
+        elif field.default is field.default_factory is dataclasses.MISSING:
             raise ProtocolError(f"`{name}` has no field `{field.name}`")
     return kind(**values)
 

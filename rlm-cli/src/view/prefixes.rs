@@ -174,7 +174,9 @@ impl Rollout {
 
     fn add_prompt(&mut self, call: &ModelCall) {
         let ids = call.extra.as_ref().and_then(|extra| ids_at(extra, &PROMPT_IDS));
-        let tokens = (!call.usage_estimated).then_some(call.prompt_tokens);
+        // With retries, the tokens of failed attempts are among them.
+        let is_exact = !call.usage_estimated && call.attempts == 1;
+        let tokens = is_exact.then_some(call.prompt_tokens);
         let found = match &self.last {
             None => Found::First,
             Some(_) if self.is_compacted => Found::Compacted,
@@ -213,7 +215,7 @@ fn by_messages(last: &Prompt, now: &[Said], tokens: Option<u64>, adapted: &[Stri
         Found::Differs(format!("message {reply} is not the reply of turn {}", last.turn))
     } else if let Some((before, now)) = is_shorter {
         let (now, before) = (counted(now, "token"), grouped(before));
-        Found::Differs(format!("has {now}, and the one before {before}: messages were left out or cut"))
+        Found::Differs(format!("has {now}, and the one before {before}: something was left out"))
     } else if let Some(sentence) = adapted.first() {
         Found::Differs(format!("not sent as it came: {}", word(sentence)))
     } else {
@@ -395,10 +397,13 @@ mod tests {
         shorter[8]["prompt_tokens"] = 50.into();
         assert_eq!(
             lines(&shorter),
-            ["turn 3: has 50 tokens, and the one before 200: messages were left out or cut"]
+            ["turn 3: has 50 tokens, and the one before 200: something was left out"]
         );
         shorter[8]["usage_estimated"] = true.into();
         assert!(lines(&shorter).is_empty(), "an estimate is no proof");
+        shorter[8]["usage_estimated"] = false.into();
+        shorter[5]["attempts"] = 2.into();
+        assert!(lines(&shorter).is_empty(), "an attempt that failed is counted as well");
         let mut adapted = whole;
         adapted[8]["adapted"] = json!(["`x` is left\u{1b} out"]);
         assert_eq!(lines(&adapted), ["turn 3: not sent as it came: `x` is left␛ out"]);

@@ -7,9 +7,9 @@ use serde_json::{Map, Value as Json};
 pub(super) const KEY: &str = "rlm/tokens-v1";
 
 /// Where servers put what a trainer reads: vLLM and Fireworks, SGLang.
-const PLACES: [(&str, [&str; 2]); 2] = [
-    ("prompt_token_ids", ["/prompt_token_ids", "/sglext/input_ids"]),
-    ("token_ids", ["/token_ids", "/sglext/output_ids/0"]),
+const PLACES: [(&str, &[&str]); 2] = [
+    ("prompt_token_ids", &["/prompt_token_ids", "/sglext/input_ids"]),
+    ("token_ids", &["/token_ids", "/response_token_ids", "/sglext/output_ids/0"]),
 ];
 
 /// Where servers put the log probability of each token.
@@ -22,7 +22,7 @@ pub(super) fn of_call(call: &ModelCall) -> Option<Json> {
     let first = |places: &[&str]| places.iter().find_map(|place| extra.pointer(place));
     let mut tokens = Map::new();
     for (name, places) in PLACES {
-        if let Some(ids) = first(&places).filter(|ids| is_told(ids)) {
+        if let Some(ids) = first(places).filter(|ids| is_told(ids)) {
             tokens.insert(name.to_owned(), ids.clone());
         }
     }

@@ -11,7 +11,7 @@ use rlm_rootd::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::Found;
+use super::found::Lines;
 
 /// Most tokens of a completion.
 const SHORT: u64 = 16;
@@ -27,9 +27,6 @@ const LINES: u32 = 250;
 
 /// Parts of a reply in the form of another interface than chat completions.
 const NATIVE: [&str; 2] = ["anthropic", "responses"];
-
-/// What was found, by name.
-pub(super) type Lines = Vec<(&'static str, Found)>;
 
 /// Asks a model, and says what its server does.
 pub(super) async fn ask(name: &str, models: &Arc<Models>, sampling: &Map<String, Json>) -> Lines {
@@ -78,7 +75,7 @@ impl Asking {
         messages.extend(answers.iter().cloned());
         let second = self.complete(&messages, &tools, SHORT).await;
         let cache = match &second {
-            Ok(second) => cache_words(&second),
+            Ok(second) => cache_words(second),
             Err(_) => "not known".to_owned(),
         };
         let back = match second {

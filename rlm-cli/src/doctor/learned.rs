@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rlm_rootd::Rules;
 use serde_json::{Map, Value as Json};
 
-use super::Found;
+use super::found::Found;
 use crate::config::table::SERVER;
 use crate::config::{AnySetting as _, FILE_NAME, Settings, save};
 

@@ -1,6 +1,7 @@
 //! `rlm doctor`: what is found, and whether it works.
 
 mod ask;
+mod found;
 mod learned;
 
 use std::io::Write as _;
@@ -14,7 +15,7 @@ use rlm_core::text::{counted, grouped};
 use rlm_env::unstable::PrivateDir;
 use rlm_env::{ReplLanguage, Session, SessionConfig};
 
-use self::ask::Lines;
+use self::found::{Found, Lines};
 use self::learned::save_rules;
 use crate::arguments::DoctorOptions;
 use crate::config::Settings;
@@ -22,9 +23,6 @@ use crate::config::table::{BASE_URL, MODEL, PYTHON, SAMPLING};
 use crate::environment::Environment;
 use crate::run::{python_variable, root_models};
 use crate::{tell, view, worker};
-
-/// The result of one check: what was found, or an error.
-type Found = Result<String, String>;
 
 pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&options.settings, environment)?;

@@ -91,7 +91,7 @@ pub(super) fn status_of(body: &Json) -> Option<StatusCode> {
     let number = ["code", "status"].iter().find_map(|field| error.get(*field)?.as_u64());
     let code = number.and_then(|number| u16::try_from(number).ok()).or_else(|| {
         let named = |field: &&str| error.get(*field).and_then(Json::as_str).and_then(status_named);
-        ["type", "code"].iter().find_map(|field| named(field))
+        ["type", "code"].iter().find_map(named)
     });
     StatusCode::from_u16(code?).ok().filter(|status| status.is_client_error() || status.is_server_error())
 }

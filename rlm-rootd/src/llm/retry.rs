@@ -45,7 +45,7 @@ pub(super) fn asked_pause(headers: &HeaderMap) -> Option<Duration> {
         .or_else(|| {
             let is_used_up = |kind: &&str| text(&format!("x-ratelimit-remaining-{kind}")) == Some("0");
             let reset = |kind: &str| span(text(&format!("x-ratelimit-reset-{kind}"))?);
-            ["requests", "tokens"].into_iter().filter(is_used_up).filter_map(|kind| reset(kind)).max()
+            ["requests", "tokens"].into_iter().filter(is_used_up).filter_map(reset).max()
         })
 }
 

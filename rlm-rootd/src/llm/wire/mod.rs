@@ -130,10 +130,11 @@ impl Streamed {
 /// A message with the parts of a reply in another interface's form, or without.
 fn with_native(message: &Json, is_kept: bool) -> Cow<'_, Json> {
     let mut message = Cow::Borrowed(message);
-    if !is_kept && NATIVE.iter().any(|field| message.get(field).is_some()) {
-        if let Some(fields) = message.to_mut().as_object_mut() {
-            fields.retain(|field, _| !is_native(field));
-        }
+    if !is_kept
+        && NATIVE.iter().any(|field| message.get(field).is_some())
+        && let Some(fields) = message.to_mut().as_object_mut()
+    {
+        fields.retain(|field, _| !is_native(field));
     }
     message
 }

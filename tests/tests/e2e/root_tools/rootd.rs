@@ -133,7 +133,7 @@ fn no_log_shows_a_key_or_a_signature() {
     ]);
     let dir = tempfile::tempdir().unwrap();
     let log = std::fs::File::create(dir.path().join("log")).unwrap();
-    let rootd = Rootd::start_with(Some(&model), &["--key-env", "KEY"], |command| {
+    let rootd = Rootd::start_with(Some(&model), &["--api-key-env", "KEY"], |command| {
         command.env("RUST_LOG", "trace").env("KEY", key).stderr(log)
     });
     let mut bash = rootd.worker(Setup::bash());

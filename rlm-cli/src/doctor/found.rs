@@ -1,0 +1,7 @@
+//! What checks come to.
+
+/// The result of one check: what was found, or an error.
+pub(super) type Found = Result<String, String>;
+
+/// Results of checks, by name.
+pub(super) type Lines = Vec<(&'static str, Found)>;

@@ -235,6 +235,10 @@ enum Part<'a> {
 }
 
 fn parts(text: &str) -> Vec<Part<'_>> {
+    // Most texts have no character that a mark begins with.
+    if !text.contains(['<', '[', '◁']) {
+        return vec![Part::Text(text)];
+    }
     let mut scanner =
         Scanner { text, at: 0, end: 0, kept: 0, parts: Vec::new(), values_end: 0, found: HashMap::new() };
     scanner.scan(text.len());
@@ -1121,6 +1125,13 @@ mod tests {
                 assert!(found.is_empty() || found == calls, "{}", &text[..at]);
             }
         }
+    }
+
+    #[test]
+    fn every_mark_begins_with_one_of_three_characters() {
+        let opening = THOUGHTS.iter().map(|(open, _)| open).chain(CALLS.iter().map(|(open, ..)| open));
+        let all = opening.chain(THOUGHTS.iter().map(|(_, close)| close)).chain(&MESSAGE_ENDS);
+        assert!(all.into_iter().all(|mark| mark.starts_with(['<', '[', '◁'])));
     }
 
     #[test]

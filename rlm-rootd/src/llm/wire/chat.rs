@@ -343,7 +343,13 @@ mod tests {
         );
         let (ollama, adapted) = sent(&conversation, &rules("ollama"));
         assert_eq!(ollama[0]["tool_calls"][0]["function"]["arguments"], "{}");
-        assert_eq!(adapted, ["arguments that are no JSON object are sent as {}: the server refuses others"]);
+        assert_eq!(
+            adapted,
+            [
+                "`content` of replies without text is sent as \"\": the server refuses null",
+                "arguments that are no JSON object are sent as {}: the server refuses others",
+            ]
+        );
         let (deepseek, _) = sent(&conversation, &rules("deepseek"));
         assert_eq!((&deepseek[0]["content"], &deepseek[0]["reasoning_content"]), (&json!(""), &json!("hm")));
         let (gemini, _) = sent(&conversation, &rules("gemini"));

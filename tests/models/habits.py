@@ -369,7 +369,8 @@ def sorry(name: str, value: Any) -> Dress:
 HABITS = [
     Habit("plain", "OpenAI's reference", **BOTH),
     # What must come back.
-    Habit("deepseek", "earendil-works/pi#3636, QwenLM/qwen-code#3578", server="deepseek", rules=(reasoning_is_back, no_null_content("null content beside reasoning")),
+    Habit("deepseek", "earendil-works/pi#3636, QwenLM/qwen-code#3578", server="deepseek",
+          rules=(reasoning_is_back, no_null_content("null content beside reasoning")),
           back=with_text, dress=thinks("reasoning_content"), odd=deepseek_usage, allowed=THINKS, **BOTH),
     Habit("deepseek anywhere", "notes", rules=(reasoning_is_back,), dress=thinks("reasoning_content"), allowed=THINKS),
     Habit("kimi", "notes; moonshot's template", rules=(reasoning_is_back,), dress=kimi, allowed=THINKS),

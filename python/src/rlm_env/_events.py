@@ -8,7 +8,7 @@ import os
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Union
 
 from ._documents import Language, Outcome, State
@@ -128,7 +128,7 @@ class ModelCall:
     """The completion's tokens that are reasoning."""
     finish_reason: str | None = None
     """Why the reply ended, as the server gave it."""
-    adapted: list[str] = field(default_factory=list)
+    adapted: list[str] = dataclasses.field(default_factory=list)
     """What of the conversation was not sent as it came, and why."""
 
 

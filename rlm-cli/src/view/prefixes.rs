@@ -1,7 +1,7 @@
 //! `rlm view --check-prefixes`: whether each prompt of a rollout begins with the prompt before it and the reply to that, as a
 //! trainer needs it that takes a rollout for one sequence of tokens.
 //!
-//! Ids of tokens are compared where the server gave them ([`prompt_ids`], [`reply_ids`]), and messages elsewhere: those of the
+//! Ids of tokens are compared where the server gave them (`prompt_ids`, `reply_ids`), and messages elsewhere: those of the
 //! trajectory, with what it says about requests in which they were not sent as they came. After a summary of older turns, the
 //! next prompt begins anew: that is counted, but not as a fault. Requests that failed, and those for summaries, are not prompts
 //! of turns.

@@ -1,4 +1,4 @@
-"""The habits of servers, a row each. Sources are threads on GitHub unless said; `reports` are several without one thread."""
+"""The habits of servers, a row each. Sources are threads on GitHub unless said; `known` is known from several."""
 
 import json
 from collections.abc import Callable
@@ -357,7 +357,7 @@ BOTH = {"languages": ("bash", "python")}
 STREAMED: Json = {"modes": ("streamed",)}
 CLAUDE: Json = {"api": "anthropic", "server": "anthropic", "source": "anthropic's types, platform.claude.com/docs"}
 GPT: Json = {"api": "responses", "server": "openai"}
-NOTES: Json = {"source": "reports"}
+NOTES: Json = {"source": "known"}
 STANDARD: Json = {"source": "the standard of server-sent events", **STREAMED}
 
 
@@ -372,11 +372,11 @@ HABITS = [
     Habit("deepseek", "earendil-works/pi#3636, QwenLM/qwen-code#3578", server="deepseek",
           rules=(reasoning_is_back, no_null_content("null content beside reasoning")),
           back=with_text, dress=thinks("reasoning_content"), odd=deepseek_usage, allowed=THINKS, **BOTH),
-    Habit("deepseek anywhere", "reports", rules=(reasoning_is_back,), dress=thinks("reasoning_content"), allowed=THINKS),
-    Habit("kimi", "reports; moonshot's template", rules=(reasoning_is_back,), dress=kimi, allowed=THINKS),
+    Habit("deepseek anywhere", "known", rules=(reasoning_is_back,), dress=thinks("reasoning_content"), allowed=THINKS),
+    Habit("kimi", "known; moonshot's template", rules=(reasoning_is_back,), dress=kimi, allowed=THINKS),
     Habit("gemini", "langroid/langroid#969, askimo-ai/askimo#543", server="gemini", rules=(signature_is_back,),
           dress=gemini("google"), odd_events=whole_calls, allowed=CALLS, **BOTH),
-    Habit("gemini on vertex", "reports", rules=(signature_is_back,), dress=gemini("vertex"), allowed=CALLS),
+    Habit("gemini on vertex", "known", rules=(signature_is_back,), dress=gemini("vertex"), allowed=CALLS),
     Habit("openrouter", "earendil-works/pi#6733, openai/openai-go#227", server="openrouter", dress=openrouter,
           odd=lambda n, body: body["usage"].update(cost=0.000123), allowed=(*THINKS, "usage", "reasoning"),
           sse=lambda event, text: f": OPENROUTER PROCESSING\n\ndata: {text}\n\n".encode()),
@@ -406,7 +406,7 @@ HABITS = [
     Habit("cerebras", "Kilo-Org/kilocode#10375, QwenLM/qwen-code#11045", server="cerebras", rules=(
           NO_REASONING_CONTENT,), dress=thinks("reasoning"), allowed=THINKS),
     Habit("llama-cpp-python", "abetlen/llama-cpp-python#1337", rules=(request_id,)),
-    Habit("no stream_options", "reports: older vLLM", rules=(NO_STREAM_OPTIONS,), learns=1, **STREAMED),
+    Habit("no stream_options", "known: older vLLM", rules=(NO_STREAM_OPTIONS,), learns=1, **STREAMED),
     Habit("lm studio", "lmstudio-ai/lmstudio-bug-tracker#261", learns=1,
           back=with_text,
           rules=(no_null_content("Invalid 'content': 'content' field must be a string or an array of objects."),)),

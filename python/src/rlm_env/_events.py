@@ -129,7 +129,7 @@ class ModelCall:
     finish_reason: str | None = None
     """Why the reply ended, as the server gave it."""
     adapted: list[str] = dataclasses.field(default_factory=list)
-    """What of the conversation was not sent as it came, and why."""
+    """A sentence for each change to the conversation before it was sent, with its reason."""
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class Spending:
     usage_estimated: bool = False
     """A part of the tokens is estimated, since the server reported none."""
     cached_tokens: int = 0
-    """Of those of prompts, what was read from the server's cache."""
+    """Tokens of prompts that were read from the server's cache."""
 
 
 def models_of(given: Models | ChatModel | None) -> Models | None:

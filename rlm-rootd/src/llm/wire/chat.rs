@@ -21,9 +21,6 @@ pub(super) fn body(messages: &[ChatMessage], mut fields: Map<String, Json>, rule
     if fields.contains_key("stream") {
         fields.insert("stream_options".to_owned(), json!({"include_usage": true}));
     }
-    for (name, value) in &rules.add {
-        fields.entry(name.clone()).or_insert_with(|| value.clone());
-    }
     rename_bound(&mut fields, rules);
     fields.retain(|name, _| !rules.omits(name));
     let (messages, adapted) = adapted(messages, rules);

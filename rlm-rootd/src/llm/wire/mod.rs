@@ -49,11 +49,11 @@ impl Api {
         if streams {
             fields.insert("stream".to_owned(), true.into());
         }
-        if self == Self::Chat {
-            return chat::body(messages, fields, rules);
-        }
         for (name, value) in &rules.add {
             fields.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        if self == Self::Chat {
+            return chat::body(messages, fields, rules);
         }
         let is_kept = NATIVE.iter().all(|field| !rules.omits_of_replies(field));
         let messages: Vec<_> = messages.iter().map(|message| with_native(message, is_kept)).collect();

@@ -1084,7 +1084,8 @@ def test_what_a_lost_node_that_lives_has_begun_counts_as_lost_and_it_begins_no_m
                     await driver._lose_all(cut_off, ActorDiedError())
             elif len(results) == len(questions):
                 with pytest.raises(RayTaskError, match="rlm run ended with"):
-                    await cut_off.actor.exchange.remote([])
+                    while True:  # What it had done before it heard of its loss comes first.
+                        await cut_off.actor.exchange.remote([])
                 await cut_off.actor.close.remote()
                 # A request that was on its way to the server counts as sent.
                 unseen = (await driver._hub.spent.remote()).calls - sum(asked.values())

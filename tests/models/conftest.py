@@ -86,30 +86,26 @@ class Place:
     def run(self, server: Server, language: str, **more: str) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
         """`rlm run`: its status, its result and the trajectory."""
         trajectory = self.path / "trajectory.jsonl"
-        command = [
-            PROGRAMS / "rlm",
-            "run",
-            "--json",
-            "--context",
-            "",
-            "--no-record",
-            "--trajectory",
-            trajectory,
-            "How many?",
-        ]
+        done = self.rlm(server, language, "", "--json", "--trajectory", str(trajectory), "How many?", **more)
+        entries = [json.loads(line) for line in trajectory.read_text().splitlines()]
+        return done.returncode, json.loads(done.stdout), entries
+
+    def rlm(
+        self, server: Server, language: str, fed: str, *arguments: str, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        """`rlm run` with these arguments, and this on standard input."""
         done = subprocess.run(
-            command,
+            [PROGRAMS / "rlm", "run", "--context", "", "--no-record", *arguments],
             env=self.environment(server, language, **more),
             cwd=self.path,
-            stdin=subprocess.DEVNULL,
+            input=fed,
             capture_output=True,
             text=True,
             timeout=PATIENCE,
         )
         assert KEY not in done.stderr and SECRET not in done.stderr, done.stderr
         assert done.stdout, (done.stderr, server.wrong, server.refusals)
-        entries = [json.loads(line) for line in trajectory.read_text().splitlines()]
-        return done.returncode, json.loads(done.stdout), entries
+        return done
 
 
 @pytest.fixture

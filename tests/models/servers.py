@@ -143,6 +143,8 @@ class Server:
         self.cost = 0.0
         self.replies = self.summaries = self.requests = 0
         self.sub_requests: list[Request] = []
+        self.others: dict[str, Server] = {}
+        """Further conversations, by the question that they begin with."""
         self.last: tuple[str, str] | None = None
         self.faults = dict(habit.faults)
         self.cache, self.lock = Cache(), threading.Lock()
@@ -193,8 +195,14 @@ class Server:
     def check(self) -> None:
         assert self.wrong == [], "\n".join(self.wrong[:3])
         assert len(self.refusals) <= self.habit.learns, self.refusals
+        for other in self.others.values():
+            other.check()
 
     def answer(self, path: str, request: Request) -> tuple[int, dict[str, str], bytes]:
+        asked = next((json.dumps(item) for item in self.wire.items(request.body) if item.get("role") == "user"), "")
+        for question, other in self.others.items():
+            if question in asked:
+                return other.answer(path, request)
         self.requests += 1
         if path != self.wire.path or self.requests > MOST_REQUESTS:
             self.wrong.append(f"request {self.requests} goes to {path}")

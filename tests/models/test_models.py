@@ -107,6 +107,38 @@ def test_sub_llms_speak_the_same_wire(habit: Habit, place: Place) -> None:
 
 
 @pytest.mark.parametrize("mode", ["streamed", "whole"])
+@pytest.mark.parametrize("habit", [*WIRES, BY_NAME["gemini"]], ids=str)
+def test_children_keep_replies_as_well(habit: Habit, mode: str, place: Place) -> None:
+    turns = [
+        Turn("I ask.", "A child may know.", (call("n=$(rlm_query 'Count again.'); echo got $n"),)),
+        Turn("So:", "It knows.", (call("RLM_CONTENT=$n RLM_READY=1"),)),
+    ]
+    with serve(habit, "bash", mode, turns) as server:
+        child = server.others["Count again."] = serve(habit, "bash", mode)
+        status, result, entries = place.run(server, "bash")
+    server.check()
+    assert (status, result["answer"], server.replies, child.replies) == (0, "42", 2, 6), result
+    ends = [entry["stop_reason"] for entry in entries if entry["event"] == "rollout_ended"]
+    assert ends == ["answered"] * 2
+
+
+@pytest.mark.parametrize("mode", ["streamed", "whole"])
+@pytest.mark.parametrize("habit", [*WIRES, BY_NAME["gemini"]], ids=str)
+def test_what_a_cluster_feeds(habit: Habit, mode: str, place: Place) -> None:
+    """The attempts of Ray's actors go to `rlm run --feed`."""
+    questions = [f"How many {what}?" for what in ("a", "b", "c")]
+    with serve(habit, "bash", mode) as server:
+        server.others.update({question: serve(habit, "bash", mode) for question in questions})
+        lines = [json.dumps({"id": question[-2], "question": question, "attempt": 1}) for question in questions]
+        done = place.rlm(server, "bash", "\n".join(lines) + "\n", "--events", "--quiet", "--feed")
+    server.check()
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    results = [event["result"] for event in events if event["event"] == "result"]
+    assert [(result["answer"], result["stop_reason"]) for result in results] == [("42", "answered")] * 3, results
+    assert [other.replies for other in server.others.values()] == [6] * 3 and server.requests == 0
+
+
+@pytest.mark.parametrize("mode", ["streamed", "whole"])
 @pytest.mark.parametrize("habit", WIRES, ids=str)
 def test_an_agent_keeps_replies_from_prompt_to_prompt(habit: Habit, mode: str, place: Place) -> None:
     turns = [*script("bash"), Turn(None, "Again.", (call("RLM_CONTENT=$((n * 2)) RLM_READY=1"),))]

@@ -75,7 +75,8 @@ pub struct WrittenCall {
     pub arguments: String,
 }
 
-/// The text without the model's thoughts: code in them is never run.
+/// The text without the model's thoughts: code in them is never run. Line breaks between them and the beginning of the text are removed
+/// as well.
 pub fn without_thoughts(text: &str) -> Cow<'_, str> {
     let parts = parts(text);
     if !parts.iter().any(|part| matches!(part, Part::Thought(_))) {
@@ -87,12 +88,13 @@ pub fn without_thoughts(text: &str) -> Cow<'_, str> {
             has_gap = true;
             continue;
         };
+        let follows_thought = std::mem::take(&mut has_gap);
+        if follows_thought && kept.is_empty() {
+            kept.push_str(text.trim_start_matches(['\n', '\r']));
+            continue;
+        }
         // A fence behind a thought is at the start of a line.
-        if std::mem::take(&mut has_gap)
-            && !kept.is_empty()
-            && !kept.ends_with('\n')
-            && !text.starts_with('\n')
-        {
+        if follows_thought && !kept.ends_with('\n') && !text.starts_with('\n') {
             kept.push('\n');
         }
         kept.push_str(text);
@@ -964,7 +966,7 @@ mod tests {
             // Blocks in thoughts are thoughts, also those left open.
             (
                 "<think>\n```bash\nrm x\n```\n</think>\n```bash\nls\n```",
-                "\n```bash\nls\n```",
+                "```bash\nls\n```",
                 Some("```bash\nrm x\n```"),
             ),
             (
@@ -1003,7 +1005,7 @@ mod tests {
             // gpt-oss: https://github.com/openai/harmony/blob/main/docs/format.md.
             (
                 "<|channel|>analysis<|message|>hm<|end|>\n<|start|>assistant<|channel|>final<|message|>Yes<|return|>",
-                "\nYes",
+                "Yes",
                 Some("hm"),
             ),
             (

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};
 
+use super::api::Api;
 use super::estimate::{PER_MESSAGE, fields_tokens, message_tokens};
 use super::forms::thoughts;
 
@@ -21,6 +22,32 @@ struct Written {
     json: Json,
     text: Box<RawValue>,
     tokens: u64,
+    translated: OnceLock<(Form, Vec<Part>)>,
+}
+
+/// The form in which an interface other than chat completions takes messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Form {
+    pub(super) api: Api,
+    /// True if a reply's own parts are sent back.
+    pub(super) has_native: bool,
+}
+
+/// An item or a block that a message becomes in another interface.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) text: Box<RawValue>,
+    pub(super) is_tool_result: bool,
+}
+
+impl From<Json> for Part {
+    fn from(json: Json) -> Self {
+        Self { text: written(&json), is_tool_result: json["type"] == "tool_result" }
+    }
+}
+
+fn written(json: &Json) -> Box<RawValue> {
+    serde_json::value::to_raw_value(json).expect("JSON can be written")
 }
 
 impl ChatMessage {
@@ -34,12 +61,21 @@ impl ChatMessage {
     pub fn bytes(&self) -> usize {
         self.0.text.get().len()
     }
+
+    /// The parts of the message in another interface. Those of the form that is asked for first are kept.
+    pub(super) fn parts(&self, form: Form, translate: impl Fn(&Json, Form) -> Vec<Json>) -> Cow<'_, [Part]> {
+        let make = || translate(self, form).into_iter().map(Part::from).collect();
+        match self.0.translated.get_or_init(|| (form, make())) {
+            (kept, parts) if *kept == form => parts.into(),
+            _ => make().into(),
+        }
+    }
 }
 
 impl From<Json> for ChatMessage {
     fn from(json: Json) -> Self {
-        let text = serde_json::value::to_raw_value(&json).expect("JSON can be written");
-        Self(Arc::new(Written { tokens: message_tokens(&json), json, text }))
+        let (tokens, text, translated) = (message_tokens(&json), written(&json), OnceLock::new());
+        Self(Arc::new(Written { json, text, tokens, translated }))
     }
 }
 

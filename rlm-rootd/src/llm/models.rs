@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Response, StatusCode, Url};
+use reqwest::{Client, Method, Request, Response, StatusCode, Url};
 use rlm_core::pickle::{Limits, Value};
 use rlm_core::root_tool::client::Endpoint;
 use rlm_core::text::{cut, one_line};
@@ -35,10 +35,14 @@ use crate::http_client::{bearer, builder, last_cause, read, without_tls};
 
 /// Headers with the id of a request, the same with each attempt: for logs, for servers that count a request that is sent again once,
 /// and for trainers.
-const REQUEST_ID_HEADERS: [&str; 3] = ["x-request-id", "idempotency-key", "x-acp-model-request-id"];
+const REQUEST_ID_HEADERS: [HeaderName; 3] = [
+    HeaderName::from_static("x-request-id"),
+    HeaderName::from_static("idempotency-key"),
+    HeaderName::from_static("x-acp-model-request-id"),
+];
 
 /// Header with the id of the batch that a request belongs to.
-const BATCH_ID_HEADER: &str = "x-rlm-batch-id";
+const BATCH_ID_HEADER: HeaderName = HeaderName::from_static("x-rlm-batch-id");
 
 /// Header of LiteLLM's proxy with the cost of a reply that comes whole, in USD.
 const COST_HEADER: &str = "x-litellm-response-cost";
@@ -368,22 +372,30 @@ impl Models {
         true
     }
 
-    async fn send(&self, ids: RequestIds<'_>, body: Vec<u8>, streams: bool) -> Result<Reply, Failure> {
-        let mut request = self
-            .client
-            .post(self.url.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .headers(self.headers.clone())
-            .header(BATCH_ID_HEADER, ids.batch)
-            .body(body);
-        for name in REQUEST_ID_HEADERS {
-            request = request.header(name, ids.id);
+    /// The headers of a request. Those of the user come before our own. An id that a header cannot hold is left out.
+    fn headers_with(&self, ids: RequestIds<'_>) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
+        if let Ok(id) = HeaderValue::from_str(ids.id) {
+            for name in REQUEST_ID_HEADERS {
+                headers.entry(name).or_insert_with(|| id.clone());
+            }
         }
+        if let Ok(batch) = HeaderValue::from_str(ids.batch) {
+            headers.entry(BATCH_ID_HEADER).or_insert(batch);
+        }
+        headers
+    }
+
+    async fn send(&self, ids: RequestIds<'_>, body: Vec<u8>, streams: bool) -> Result<Reply, Failure> {
+        let mut request = Request::new(Method::POST, self.url.clone());
+        *request.headers_mut() = self.headers_with(ids);
+        *request.body_mut() = Some(body.into());
         if !streams && !self.is_own {
-            request = request.timeout(self.config.timeout);
+            *request.timeout_mut() = Some(self.config.timeout);
         }
         self.sent.fetch_add(1, Ordering::Relaxed);
-        let response = request.send().await.map_err(|error| self.broken(&error))?;
+        let response = self.client.execute(request).await.map_err(|error| self.broken(&error))?;
         let status = response.status();
         let asked = if status.is_success() { None } else { asked_pause(response.headers()) };
         let cost =

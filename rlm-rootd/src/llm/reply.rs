@@ -18,18 +18,17 @@ const MAX_TOKENS: u64 = 1 << 31;
 const MAX_COST_USD: f64 = 1e4;
 
 /// Where servers put the tokens of a prompt that were read from their cache: OpenAI and most others, DeepSeek, Moonshot.
-const CACHED: [&str; 3] =
-    ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
+const CACHED: [&str; 3] = ["prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens", "cached_tokens"];
 
 /// Where servers put the tokens that were written to it: OpenAI, OpenRouter and our own Anthropic wire, LiteLLM, DashScope.
 const CACHE_WRITE: [&str; 3] = [
-    "/prompt_tokens_details/cache_write_tokens",
-    "/prompt_tokens_details/cache_creation_tokens",
-    "/prompt_tokens_details/cache_creation_input_tokens",
+    "prompt_tokens_details.cache_write_tokens",
+    "prompt_tokens_details.cache_creation_tokens",
+    "prompt_tokens_details.cache_creation_input_tokens",
 ];
 
 /// Where servers put the tokens of a completion that are reasoning: OpenAI and most others.
-const REASONING: [&str; 2] = ["/completion_tokens_details/reasoning_tokens", "/reasoning_tokens"];
+const REASONING: [&str; 2] = ["completion_tokens_details.reasoning_tokens", "reasoning_tokens"];
 
 /// xAI's units of a cost, a USD (<https://docs.x.ai/developers/cost-tracking>).
 const TICKS_PER_USD: f64 = 1e10;
@@ -78,6 +77,11 @@ fn bound(extra: &mut Map<String, Json>) {
     }
 }
 
+/// The value at a path of names with dots between them. `Value::pointer` makes copies of each name.
+fn at<'a>(json: &'a Json, path: &str) -> Option<&'a Json> {
+    path.split('.').try_fold(json, |json, name| json.get(name))
+}
+
 /// The length of a value as JSON.
 fn json_bytes(value: &Json) -> usize {
     struct Counter(usize);
@@ -119,7 +123,7 @@ impl Reply {
     /// The further fields of the first choice, and of the body: `logprobs`, `token_ids`, `prompt_token_ids`. None if there are
     /// none. Fields beyond [`MAX_EXTRA_BYTES`] are a sentence that says so.
     pub(super) fn extra(&self) -> Option<Json> {
-        let objects = [self.body.pointer("/choices/0"), Some(&self.body)];
+        let objects = [self.choice(), Some(&self.body)];
         let fields = objects.into_iter().flatten().filter_map(Json::as_object).flatten();
         let mut extra = Map::new();
         for (name, value) in
@@ -155,21 +159,21 @@ impl Reply {
 
     /// The reason why the first choice ended.
     pub(super) fn finish_reason(&self) -> Option<&str> {
-        self.body.pointer("/choices/0/finish_reason").and_then(Json::as_str)
+        self.choice()?.get("finish_reason")?.as_str()
     }
 
     /// The usage and cost as reported by the server; estimated if it reports none.
     pub(super) fn usage(&self, estimate: &Estimate) -> Usage {
         let usage = self.reported_usage();
-        let reported = |place: &&str| Some(usage?.pointer(place)?.as_u64()?.min(MAX_TOKENS));
+        let reported = |place: &&str| Some(at(usage?, place)?.as_u64()?.min(MAX_TOKENS));
         let first = |places: &[&str]| places.iter().find_map(reported);
-        let (prompt, completion) = (first(&["/prompt_tokens"]), first(&["/completion_tokens"]));
+        let (prompt, completion) = (first(&["prompt_tokens"]), first(&["completion_tokens"]));
         // Gemini and xAI count reasoning in the total alone.
         let beyond_prompt =
-            first(&["/total_tokens"]).zip(prompt).map(|(total, prompt)| total.saturating_sub(prompt));
+            first(&["total_tokens"]).zip(prompt).map(|(total, prompt)| total.saturating_sub(prompt));
         let completion = completion.map(|tokens| tokens.max(beyond_prompt.unwrap_or(0)));
-        let amount = |place: &str| usage?.pointer(place)?.as_f64();
-        let cost = amount("/cost").or_else(|| Some(amount("/cost_in_usd_ticks")? / TICKS_PER_USD));
+        let amount = |name: &str| usage?.get(name)?.as_f64();
+        let cost = amount("cost").or_else(|| Some(amount("cost_in_usd_ticks")? / TICKS_PER_USD));
         let prompt_tokens = prompt.unwrap_or(estimate.prompt_tokens);
         let completion_tokens = completion.unwrap_or_else(|| self.completion_tokens());
         let cached_tokens = first(&CACHED).unwrap_or(0).min(prompt_tokens);
@@ -186,8 +190,12 @@ impl Reply {
 
     /// The usage as reported: in streams of Moonshot, it is in the choice.
     pub(super) fn reported_usage(&self) -> Option<&Json> {
-        let places = ["/usage", "/choices/0/usage"].into_iter().filter_map(|place| self.body.pointer(place));
-        places.into_iter().find(|usage| usage.is_object())
+        let objects = [Some(&self.body), self.choice()];
+        objects.into_iter().filter_map(|object| object?.get("usage")).find(|usage| usage.is_object())
+    }
+
+    fn choice(&self) -> Option<&Json> {
+        self.body.get("choices")?.get(0)
     }
 
     /// The tokens of all choices, as estimated.

@@ -131,6 +131,26 @@ fn last_message(updates: &[Value]) -> String {
 }
 
 #[test]
+fn reasoning_is_a_thought_and_no_part_of_a_message() {
+    let reply = json!({"role": "assistant", "content": "<think>\nLet me see.\n</think>\n\nIt is 6."});
+    let model = ScriptedModel::start([Rule::any().message(reply).once()]);
+    let Some(mut client) = Client::start(&["--permissions", "allow"], &model) else { return };
+    let session = client.session(json!({}));
+    client.result("prompt", json!({"session": session, "text": "How many?"}));
+    let updates = client.updates();
+    let said = |kind: &str| -> Vec<(String, String)> {
+        let chunks =
+            updates.iter().map(|event| &event["update"]).filter(|update| update["sessionUpdate"] == kind);
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        chunks.map(|chunk| (text(&chunk["messageId"]), text(&chunk["content"]["text"]))).collect()
+    };
+    let chunk = |id: &str, text: &str| vec![(id.to_owned(), text.to_owned())];
+    assert_eq!(said("agent_thought_chunk"), chunk("reasoning-1", "Let me see."));
+    assert_eq!(said("agent_message_chunk"), chunk("reply-1", "It is 6."));
+    client.end();
+}
+
+#[test]
 fn prompts_of_a_session_share_its_state_and_show_their_calls() {
     let model = ScriptedModel::start([
         bash("n=6; cat numbers.txt"),

@@ -8,7 +8,14 @@
 //! A request is not checked: the API refuses what it does not accept, and says why. The translation leaves out only what
 //! chat completions allow and the API always refuses, such as empty texts.
 
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value as Json, json};
+
+use crate::llm::message::{ChatMessage, Form, Part};
+use crate::llm::rules::Rules;
 
 /// User messages whose end is marked for the cache: see [`mark_for_cache`].
 const MARKED_USER_MESSAGES: usize = 2;
@@ -19,19 +26,40 @@ const THINKING: [&str; 2] = ["thinking", "redacted_thinking"];
 /// Fields of a native message that have another place in a chat completion, or none.
 const NATIVE_FIELDS: [&str; 3] = ["type", "role", "stop_sequence"];
 
-/// The request for these fields and messages, both in chat form.
-pub(super) fn request(fields: &Map<String, Json>, messages: &[&Json], default_max_tokens: u64) -> Json {
-    let mut request = options(fields, default_max_tokens);
+#[derive(Serialize)]
+struct Request<'a> {
+    #[serde(flatten)]
+    options: Map<String, Json>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    system: Vec<Cow<'a, RawValue>>,
+    messages: Vec<Turn<'a>>,
+}
+
+#[derive(Serialize)]
+struct Turn<'a> {
+    role: &'static str,
+    content: Vec<Cow<'a, RawValue>>,
+    /// Number of blocks at the beginning that are results of tools.
+    #[serde(skip)]
+    results: usize,
+}
+
+/// The body of the request for these fields and messages, both in chat form.
+pub(super) fn request(
+    fields: &Map<String, Json>,
+    messages: &[ChatMessage],
+    form: Form,
+    rules: &Rules,
+) -> Vec<u8> {
+    let mut options = options(fields, rules.longest_completion());
     // A mark of the caller's, with a longer `ttl` for example, replaces ours everywhere: the API refuses a fifth mark, and a
     // longer one after a shorter one.
-    let mark = request.shift_remove("cache_control").unwrap_or_else(|| json!({"type": "ephemeral"}));
-    let (system, messages) = conversation(messages);
-    if !system.is_empty() {
-        request.insert("system".to_owned(), system.into());
-    }
-    request.insert("messages".to_owned(), messages.into());
+    let mark = options.shift_remove("cache_control").unwrap_or_else(|| json!({"type": "ephemeral"}));
+    options.retain(|name, _| !rules.omits(name));
+    let parts: Vec<_> = messages.iter().map(|message| message.parts(form, blocks_of)).collect();
+    let mut request = conversation(options, messages.iter().zip(&parts));
     mark_for_cache(&mut request, &mark);
-    request.into()
+    serde_json::to_vec(&request).expect("JSON can be written")
 }
 
 /// The fields of a request beside its messages. Fields that chat completions do not have pass unchanged; a null is an absent
@@ -109,40 +137,49 @@ fn tool_choice(chat: Option<Json>, is_single: bool) -> Option<Json> {
     Some(choice)
 }
 
-/// The blocks of the system prompt, and the messages. As a conversation grows, messages are only added; or blocks at the end of
-/// the last one, if the model answered it with nothing.
-fn conversation(messages: &[&Json]) -> (Vec<Json>, Vec<Json>) {
-    let (mut system, mut turns) = (Vec::new(), Vec::new());
-    for message in messages {
+/// The request without marks for the cache. As a conversation grows, messages are only added; or blocks at the end of the last
+/// one, if the model answered it with nothing.
+fn conversation<'a>(
+    options: Map<String, Json>,
+    messages: impl Iterator<Item = (&'a ChatMessage, &'a Cow<'a, [Part]>)>,
+) -> Request<'a> {
+    let mut request = Request { options, system: Vec::new(), messages: Vec::new() };
+    for (message, blocks) in messages.filter(|(_, blocks)| !blocks.is_empty()) {
+        let texts = blocks.iter().map(|block| Cow::Borrowed(&*block.text));
         match message["role"].as_str() {
-            Some("system" | "developer") => system.extend(blocks(&message["content"])),
-            Some("assistant") => match assistant_blocks(message) {
-                // A message without content is refused.
-                blocks if blocks.iter().all(is_blank_text) => {}
-                blocks => turns.push(json!({"role": "assistant", "content": blocks})),
-            },
-            Some("tool") => add_user_blocks(&mut turns, vec![tool_result(message)]),
-            _ => add_user_blocks(&mut turns, blocks(&message["content"])),
+            Some("system" | "developer") => request.system.extend(texts),
+            Some("assistant") => {
+                request.messages.push(Turn { role: "assistant", content: texts.collect(), results: 0 });
+            }
+            _ => add_user_blocks(&mut request.messages, blocks),
         }
     }
-    (system, turns)
+    request
 }
 
 /// Adds blocks to the last message if it is the user's, or adds a message. The API wants all results of a turn's calls in one
 /// message, before its other blocks.
-fn add_user_blocks(turns: &mut Vec<Json>, blocks: Vec<Json>) {
-    if blocks.is_empty() {
-        return;
+fn add_user_blocks<'a>(turns: &mut Vec<Turn<'a>>, blocks: &'a [Part]) {
+    if turns.last().is_none_or(|turn| turn.role != "user") {
+        turns.push(Turn { role: "user", content: Vec::new(), results: 0 });
     }
-    if !turns.last().is_some_and(is_user) {
-        turns.push(json!({"role": "user", "content": []}));
-    }
-    let content = turns.last_mut().and_then(|turn| turn["content"].as_array_mut());
-    let content = content.expect("the last message is the user's, and each of these was made with a list");
+    let turn = turns.last_mut().expect("there is one");
     for block in blocks {
-        let results = content.iter().take_while(|block| is_of_type(block, "tool_result")).count();
-        let at = if is_of_type(&block, "tool_result") { results } else { content.len() };
-        content.insert(at, block);
+        let at = if block.is_tool_result { turn.results } else { turn.content.len() };
+        turn.results += usize::from(block.is_tool_result);
+        turn.content.insert(at, Cow::Borrowed(&*block.text));
+    }
+}
+
+/// The blocks of a message. One without any is not sent: the API refuses a message without content.
+fn blocks_of(message: &Json, form: Form) -> Vec<Json> {
+    match message["role"].as_str() {
+        Some("assistant") => {
+            let blocks = assistant_blocks(message, form.has_native);
+            if blocks.iter().all(is_blank_text) { Vec::new() } else { blocks }
+        }
+        Some("tool") => vec![tool_result(message)],
+        _ => blocks(&message["content"]),
     }
 }
 
@@ -185,8 +222,8 @@ fn tool_result(message: &Json) -> Json {
 }
 
 /// The blocks of an assistant message: its native ones, or blocks made from the chat form of another server's message.
-fn assistant_blocks(message: &Json) -> Vec<Json> {
-    if let Some(Json::Array(native)) = message.pointer("/anthropic/content") {
+fn assistant_blocks(message: &Json, has_native: bool) -> Vec<Json> {
+    if let Some(Json::Array(native)) = message.pointer("/anthropic/content").filter(|_| has_native) {
         // Models return empty and blank texts. The API refuses an empty one always, a blank one at times; but beside thinking,
         // a blank one must keep its place.
         let has_thinking = native.iter().any(|block| THINKING.iter().any(|kind| is_of_type(block, kind)));
@@ -215,10 +252,6 @@ fn input(text: &str) -> Json {
     serde_json::from_str(text).ok().filter(Json::is_object).unwrap_or_else(|| json!({}))
 }
 
-fn is_user(message: &Json) -> bool {
-    message["role"] == "user"
-}
-
 fn is_of_type(block: &Json, kind: &str) -> bool {
     block["type"] == kind
 }
@@ -240,22 +273,28 @@ fn unmarked(block: &Json) -> Json {
 /// two user messages. The last mark writes what the next request reads. The one before it is the last mark of the previous
 /// request, so this request reads exactly what that one wrote: from a mark, the server looks back over 20 blocks only, and a
 /// turn with many calls has more. Blocks of the model are never marked.
-fn mark_for_cache(request: &mut Map<String, Json>, mark: &Json) {
+fn mark_for_cache(request: &mut Request<'_>, mark: &Json) {
     // The prompt begins with the tools, then the system: a mark after the system covers both.
-    let head = if request.contains_key("system") { "system" } else { "tools" };
-    if let Some(blocks) = request.get_mut(head) {
-        mark_last(blocks, mark);
+    match request.options.get_mut("tools") {
+        Some(Json::Array(tools)) if request.system.is_empty() => {
+            if let Some(Json::Object(tool)) = tools.last_mut() {
+                tool.insert("cache_control".to_owned(), mark.clone());
+            }
+        }
+        _ => mark_last(&mut request.system, mark),
     }
-    let messages = request.get_mut("messages").and_then(Json::as_array_mut).into_iter().flatten();
-    for message in messages.rev().filter(|message| is_user(message)).take(MARKED_USER_MESSAGES) {
-        mark_last(&mut message["content"], mark);
+    let messages = request.messages.iter_mut().rev().filter(|turn| turn.role == "user");
+    for message in messages.take(MARKED_USER_MESSAGES) {
+        mark_last(&mut message.content, mark);
     }
 }
 
-fn mark_last(blocks: &mut Json, mark: &Json) {
-    let last = blocks.as_array_mut().and_then(|blocks| blocks.last_mut());
-    if let Some(last) = last.and_then(Json::as_object_mut) {
-        last.insert("cache_control".to_owned(), mark.clone());
+fn mark_last(blocks: &mut [Cow<'_, RawValue>], mark: &Json) {
+    if let Some(last) = blocks.last_mut()
+        && let Ok(mut block) = serde_json::from_str::<Map<String, Json>>(last.get())
+    {
+        block.insert("cache_control".to_owned(), mark.clone());
+        *last = Cow::Owned(to_raw_value(&block).expect("JSON can be written"));
     }
 }
 
@@ -504,6 +543,7 @@ fn replace(fields: &mut Map<String, Json>, name: String, value: Json) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::llm::api::Api;
 
     fn fields(fields: Json) -> Map<String, Json> {
         fields.as_object().expect("the fields of a test are an object").clone()
@@ -511,7 +551,10 @@ mod tests {
 
     fn request_of(fields: &Json, messages: &[Json]) -> Json {
         let fields = fields.as_object().expect("the fields of a test are an object");
-        request(fields, &messages.iter().collect::<Vec<_>>(), 4096)
+        let rules = Rules { longest_completion: Some(4096), ..Rules::default() };
+        let messages: Vec<ChatMessage> = messages.iter().cloned().map(ChatMessage::from).collect();
+        let body = request(fields, &messages, Form { api: Api::Anthropic, has_native: true }, &rules);
+        serde_json::from_slice(&body).expect("a body is JSON")
     }
 
     /// The messages of a request without fields.
@@ -913,7 +956,7 @@ mod tests {
                 assert_eq!(marks, if turn == "a" { 2 } else { 3 });
                 let turns = request["messages"].as_array().unwrap();
                 let is_marked = |turn: &Json| turn.to_string().contains("cache_control");
-                assert!(turns.iter().all(|turn| is_user(turn) || !is_marked(turn)));
+                assert!(turns.iter().all(|turn| turn["role"] == "user" || !is_marked(turn)));
                 if let Some(before) = before.replace(request.clone()) {
                     let before_turns = before["messages"].as_array().unwrap();
                     let before_plain = without_marks(&before).0;

@@ -9,15 +9,13 @@ mod chat;
 mod pieces;
 mod responses;
 
-use std::borrow::Cow;
-
 use serde_json::{Map, Value as Json};
 
 pub use self::chat::new_call_id;
 use self::pieces::Pieces;
 use super::api::Api;
 use super::estimate::NATIVE;
-use super::message::ChatMessage;
+use super::message::{ChatMessage, Form};
 use super::rules::Rules;
 
 /// The body of a request.
@@ -55,17 +53,18 @@ impl Api {
         if self == Self::Chat {
             return chat::body(messages, fields, rules);
         }
-        let is_kept = NATIVE.iter().all(|field| !rules.omits_of_replies(field));
-        let messages: Vec<_> = messages.iter().map(|message| with_native(message, is_kept)).collect();
-        let messages: Vec<&Json> = messages.iter().map(|message| &**message).collect();
-        let mut body = match self {
-            Self::Anthropic => anthropic::request(&fields, &messages, rules.longest_completion()),
-            _ => responses::request(&fields, &messages),
+        let has_native = NATIVE.iter().all(|field| !rules.omits_of_replies(field));
+        let form = Form { api: self, has_native };
+        let bytes = match self {
+            Self::Anthropic => anthropic::request(&fields, messages, form, rules),
+            _ => responses::request(&fields, messages, form, rules),
         };
-        if let Some(body) = body.as_object_mut() {
-            body.retain(|name, _| !rules.omits(name));
-        }
-        Body { bytes: serde_json::to_vec(&body).expect("JSON can be written"), adapted: Vec::new() }
+        let is_adapted =
+            !has_native && messages.iter().any(|message| NATIVE.iter().any(|own| message.get(own).is_some()));
+        let adapted = is_adapted.then(|| {
+            "replies are sent without what is only in their own form: the server refuses it".to_owned()
+        });
+        Body { bytes, adapted: adapted.into_iter().collect() }
     }
 
     /// A reply in the form of chat completions. Err: a sentence on what is malformed.
@@ -125,18 +124,6 @@ impl Streamed {
             Parts::Anthropic(events) => events.into_body(),
         }
     }
-}
-
-/// A message with the parts of a reply in another interface's form, or without.
-fn with_native(message: &Json, is_kept: bool) -> Cow<'_, Json> {
-    let mut message = Cow::Borrowed(message);
-    if !is_kept
-        && NATIVE.iter().any(|field| message.get(field).is_some())
-        && let Some(fields) = message.to_mut().as_object_mut()
-    {
-        fields.retain(|field, _| !is_native(field));
-    }
-    message
 }
 
 /// True for a field of a message that is ours: the parts of a reply in another interface's form.

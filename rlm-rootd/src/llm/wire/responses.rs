@@ -6,9 +6,12 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 
-use crate::llm::message::{call_arguments, message_text};
+use crate::llm::message::{ChatMessage, Form, call_arguments, message_text};
+use crate::llm::rules::Rules;
 
 /// Smallest bound of a completion that OpenAI accepts.
 const LEAST_OUTPUT_TOKENS: u64 = 16;
@@ -28,18 +31,28 @@ const COUNTS: [(&str, &str); 4] = [
 /// Separator of the texts of two items.
 const PARAGRAPH: &str = "\n\n";
 
-/// The request for these fields and messages, both in the chat form.
-pub(super) fn request(fields: &Map<String, Json>, messages: &[&Json]) -> Json {
+/// The body of the request for these fields and messages.
+pub(super) fn request(
+    fields: &Map<String, Json>,
+    messages: &[ChatMessage],
+    form: Form,
+    rules: &Rules,
+) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Request<'a> {
+        #[serde(flatten)]
+        fields: Map<String, Json>,
+        input: Vec<&'a RawValue>,
+    }
     let mut body = Map::new();
     fields.iter().filter(|(_, value)| !value.is_null()).for_each(|field| add_field(&mut body, field));
     body.entry("store").or_insert_with(|| false.into());
     include(&mut body, ENCRYPTED_REASONING);
-    let mut input = Vec::new();
-    for message in after_instructions(&mut body, messages) {
-        add_items(&mut input, message);
-    }
-    body.insert("input".to_owned(), input.into());
-    body.into()
+    let messages = after_instructions(&mut body, messages);
+    body.retain(|name, _| !rules.omits(name));
+    let items: Vec<_> = messages.iter().map(|message| message.parts(form, items)).collect();
+    let input = items.iter().flat_map(|items| items.iter()).map(|item| &*item.text).collect();
+    serde_json::to_vec(&Request { fields: body, input }).expect("JSON can be written")
 }
 
 /// Adds a field of the chat form.
@@ -130,7 +143,7 @@ fn tool(tool: &Json) -> Json {
 ///
 /// No role of an input item suits all servers: OpenAI's ChatGPT backend refuses `system`, and the chat templates behind vLLM,
 /// Ollama and llama.cpp do not know `developer`. All take `instructions`, and begin the prompt with it, so that caches work.
-fn after_instructions<'a, 'b>(body: &mut Map<String, Json>, messages: &'a [&'b Json]) -> &'a [&'b Json] {
+fn after_instructions<'a>(body: &mut Map<String, Json>, messages: &'a [ChatMessage]) -> &'a [ChatMessage] {
     match messages {
         // An input must not be empty.
         [first, rest @ ..] if !rest.is_empty() && !body.contains_key("instructions") && is_system(first) => {
@@ -148,18 +161,18 @@ fn is_system(message: &Json) -> bool {
     matches!(message["role"].as_str(), Some("system" | "developer"))
 }
 
-/// Adds the items of a message.
-fn add_items(input: &mut Vec<Json>, message: &Json) {
+/// The items of a message.
+fn items(message: &Json, form: Form) -> Vec<Json> {
     let content = || content(&message["content"]);
     match message["role"].as_str() {
         Some("assistant") => match message.pointer("/responses/output") {
-            Some(Json::Array(output)) => input.extend(sendable(output).cloned()),
-            _ => add_assistant(input, message),
+            Some(Json::Array(output)) if form.has_native => sendable(output).cloned().collect(),
+            _ => assistant_items(message),
         },
-        Some("tool") => input.push(json!({
+        Some("tool") => vec![json!({
             "type": "function_call_output", "call_id": message["tool_call_id"], "output": content(),
-        })),
-        _ => input.push(json!({"role": message["role"], "content": content()})),
+        })],
+        _ => vec![json!({"role": message["role"], "content": content()})],
     }
 }
 
@@ -177,19 +190,19 @@ fn is_empty(value: &Json) -> bool {
     value.is_null() || *value == "" || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// Adds an assistant's message that has no native items.
-fn add_assistant(input: &mut Vec<Json>, message: &Json) {
+/// The items of an assistant's message that has no native ones.
+fn assistant_items(message: &Json) -> Vec<Json> {
     let text = message_text(message).unwrap_or_default();
-    if !text.trim().is_empty() {
-        // Elsewhere the type is optional, but llama.cpp refuses an assistant's item without it.
-        input.push(json!({"type": "message", "role": "assistant", "content": text}));
-    }
-    for call in message["tool_calls"].as_array().into_iter().flatten() {
-        input.push(json!({
+    // Elsewhere the type is optional, but llama.cpp refuses an assistant's item without it.
+    let text =
+        (!text.trim().is_empty()).then(|| json!({"type": "message", "role": "assistant", "content": text}));
+    let calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| {
+        json!({
             "type": "function_call", "call_id": call["id"], "name": call["function"]["name"],
             "arguments": call_arguments(call),
-        }));
-    }
+        })
+    });
+    text.into_iter().chain(calls).collect()
 }
 
 fn content(content: &Json) -> Json {
@@ -373,10 +386,13 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::llm::api::Api;
 
     fn request_of(fields: Json, messages: &[Json]) -> Json {
         let Json::Object(fields) = fields else { panic!("fields are an object") };
-        request(&fields, &messages.iter().collect::<Vec<_>>())
+        let messages: Vec<ChatMessage> = messages.iter().cloned().map(ChatMessage::from).collect();
+        let form = Form { api: Api::Responses, has_native: true };
+        serde_json::from_slice(&request(&fields, &messages, form, &Rules::default())).expect("a body is JSON")
     }
 
     fn input_of(messages: &[Json]) -> Json {

@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +19,29 @@ import pytest
 
 from rlm_env import AsyncSession, Response, Session, SessionConfig
 
+NIGHTLY = "RLM_NIGHTLY" in os.environ
+"""True for all tests, and for numbers as large as they are promised."""
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+DAY = int(os.environ.get("RLM_DAY") or time.time() // 86400)
+"""Tests with the mark `nightly` take turns: a fifth of them runs each day. `RLM_DAY` repeats another day's choice."""
+
+TURNS = 5
+
+
+def pytest_report_header() -> str:
+    return "all tests run, as each night" if NIGHTLY else f"a fifth of the nightly tests runs, that of RLM_DAY={DAY}"
+
+
+def is_due(item: pytest.Item) -> bool:
+    is_nightly = item.get_closest_marker("nightly") is not None
+    return NIGHTLY or not is_nightly or zlib.crc32(item.nodeid.encode()) % TURNS == DAY % TURNS
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # A test that is asked for by its name runs.
+    if not any("::" in argument for argument in config.args) and not config.option.keyword:
+        config.hook.pytest_deselected(items=[item for item in items if not is_due(item)])
+        items[:] = filter(is_due, items)
     # Ray leaves threads behind, which have descriptors: other tests would take them for their own.
     items.sort(key=lambda item: item.path.name == "test_ray.py")
 

@@ -69,6 +69,9 @@ from rlm_env.ray._results import Results
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+PATIENCE = 240.0
+"""A bound, in seconds, for what has to happen: actors start in a second on an idle machine, in thirty on a busy one."""
+
 CONCURRENCY = 2
 
 
@@ -104,9 +107,9 @@ def cluster() -> Iterator[Any]:
 
 
 def wait_until(condition: Any, what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, f"waited 60 s for {what}"
+        assert time.monotonic() < deadline, f"waited {PATIENCE:.0f} s for {what}"
         time.sleep(0.05)
 
 
@@ -331,6 +334,7 @@ def test_an_attempt_that_is_lost_with_its_node_is_begun_again(cluster: Any, tmp_
     assert all(result.metrics["lost_calls"] == 2 for result in lost), "with those of the child"
 
 
+@pytest.mark.nightly
 def test_what_a_dying_node_had_not_got_is_not_lost(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,6 +369,7 @@ def test_what_a_dying_node_had_not_got_is_not_lost(
     assert {result.id: result.metrics.get("losses", 0) for result in found} == {"packed-1": 0, "sent-1": 1}
 
 
+@pytest.mark.nightly
 def test_an_attempt_that_kills_its_node_takes_no_others_along(cluster: Any, tmp_path: Path) -> None:
     files = tmp_path / "files"
     (files / "closed").mkdir(parents=True)
@@ -420,6 +425,7 @@ def test_a_budget_holds_and_nothing_is_left_where_a_node_is_killed_at_work(clust
     assert host_directories(directory) == []
 
 
+@pytest.mark.nightly
 def test_a_batch_whose_ledger_dies_ends_and_is_resumed(cluster: Any, tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     found = []
@@ -443,6 +449,7 @@ def test_a_budget_is_for_all_rollouts_together(cluster: Any) -> None:
     assert sum(result.stop_reason == "answered" for result in results) >= 5
 
 
+@pytest.mark.nightly
 def test_an_exhausted_budget_is_no_loss_of_a_node(cluster: Any, tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     code = 'RLM_CONTENT="$(llm_batch a; llm_batch b; llm_batch c; llm_batch d)" RLM_READY=1'
@@ -488,7 +495,7 @@ def said_by_a_driver(
         stderr=subprocess.PIPE,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     # Ray's own words are there, too.
@@ -519,6 +526,7 @@ def batch_with_a_tool(url: str, calls: str) -> Any:
     return ends, called, batch.progress.spent.calls, batch.progress.losses
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("where", "calls"), [("driver", "1000"), ("driver", ""), ("actors", "1000"), ("actors", "")])
 def test_a_batch_outlives_moments_without_its_actors(cluster: Any, where: str, calls: str) -> None:
     asked = []
@@ -545,6 +553,7 @@ def spent_by_a_rollout(url: str) -> Any:
     return result.stop_reason, batch.progress.spent.calls
 
 
+@pytest.mark.nightly
 def test_the_ledger_is_whole_where_what_a_node_tells_is_under_way_at_the_end(cluster: Any) -> None:
     asked = []
 
@@ -598,6 +607,7 @@ def test_an_interrupt_without_a_call_is_for_no_later_call(cluster: Any) -> None:
     assert said_by_a_driver(cluster, "session_that_is_interrupted_while_idle", failures=often) == ["ok"] * 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("by", "lost"), [("its owner", "req_failure_prob"), ("others", "resp_failure_prob")])
 def test_an_interrupt_outlives_a_moment_without_the_actor(cluster: Any, tmp_path: Path, by: str, lost: str) -> None:
     often = {"num_failures": 1000, "req_failure_prob": 0, "resp_failure_prob": 0, lost: 40}
@@ -623,7 +633,7 @@ def test_an_interrupt_may_come_before_its_call(cluster: Any) -> None:
             session.interrupt()
             assert (await call).outcome == "interrupted"
 
-    asyncio.run(asyncio.wait_for(use(), 120))
+    asyncio.run(asyncio.wait_for(use(), PATIENCE))
 
 
 def test_an_interrupt_that_comes_late_is_for_no_later_call(tmp_path: Path) -> None:
@@ -646,7 +656,7 @@ def test_an_interrupt_that_comes_late_is_for_no_later_call(tmp_path: Path) -> No
         assert (await running).outcome == "interrupted"
         await session.close()
 
-    asyncio.run(asyncio.wait_for(use(), 60))
+    asyncio.run(asyncio.wait_for(use(), PATIENCE))
 
 
 def session_with_a_state() -> Any:
@@ -658,6 +668,7 @@ def session_with_a_state() -> Any:
     return asyncio.run(use())
 
 
+@pytest.mark.nightly
 def test_a_session_outlives_moments_without_its_actor(cluster: Any) -> None:
     counted = said_by_a_driver(cluster, "session_with_a_state")
     assert counted == [f"{number}\n" for number in range(1, 151)]
@@ -678,6 +689,7 @@ def pool_in_use() -> Any:
     return asyncio.run(use())
 
 
+@pytest.mark.nightly
 def test_a_pool_closes_no_session_in_use_that_is_out_of_reach(cluster: Any) -> None:
     assert said_by_a_driver(cluster, "pool_in_use") == ["4\n"] * 3
 
@@ -726,7 +738,7 @@ def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
         client.close()
         ray.kill(hub)
 
-    asyncio.run(asyncio.wait_for(use(), 60))
+    asyncio.run(asyncio.wait_for(use(), PATIENCE))
 
 
 def test_resume_goes_on_after_the_death_of_the_driver(cluster: Any, tmp_path: Path) -> None:
@@ -754,6 +766,7 @@ def test_resume_goes_on_after_the_death_of_the_driver(cluster: Any, tmp_path: Pa
     assert len(lines) == len(set(lines)) == 40
 
 
+@pytest.mark.nightly
 def test_what_is_wrong_is_said_before_anything_runs(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -858,6 +871,7 @@ def test_what_is_wrong_is_said_before_anything_runs(
         list(run_batch("?", model=scripted, results=file, resume=True))
 
 
+@pytest.mark.nightly
 def test_a_batch_that_waits_for_free_cpus_says_so(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -893,6 +907,7 @@ def test_each_batch_warns_and_one_whose_nodes_are_too_small_ends(cluster: Any, m
             list(run_batch("?", model=scripted, num_cpus=2, concurrency_per_node=4))
 
 
+@pytest.mark.nightly
 def test_a_batch_that_loses_all_nodes_with_room_says_so_and_ends(
     cluster: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -918,6 +933,7 @@ def test_a_batch_that_loses_all_nodes_with_room_says_so_and_ends(
     assert found
 
 
+@pytest.mark.nightly
 def test_a_context_that_is_read_once_is_there_for_each_attempt(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "there").write_text("")
     question = Question("?", context=(path for path in [tmp_path / "there"]))
@@ -925,6 +941,7 @@ def test_a_context_that_is_read_once_is_there_for_each_attempt(cluster: Any, tmp
     assert [result.answer for result in results] == ["there", "there"]
 
 
+@pytest.mark.nightly
 def test_a_relative_context_is_that_of_the_directory_of_the_call(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -938,6 +955,7 @@ def test_a_relative_context_is_that_of_the_directory_of_the_call(
     assert (result.answer, result.error) == ("there", None)
 
 
+@pytest.mark.nightly
 def test_a_batch_that_is_closed_packs_nothing_any_more(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -955,6 +973,7 @@ def test_a_batch_that_is_closed_packs_nothing_any_more(
     assert sent == []
 
 
+@pytest.mark.nightly
 def test_a_batch_that_is_closed_leaves_no_part_of_a_context(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "many").mkdir()
     for number in range(20_000):
@@ -968,6 +987,7 @@ def test_a_batch_that_is_closed_leaves_no_part_of_a_context(cluster: Any, tmp_pa
     wait_until(lambda: not unpacked(), "the removal of what was unpacked")
 
 
+@pytest.mark.nightly
 def test_a_context_that_cannot_be_sent_ends_its_own_attempts_alone(cluster: Any, tmp_path: Path) -> None:
     deepest = functools.reduce(lambda inner, _: [inner], range(98), 1)
     questions = [Question("?", context=tmp_path / name) for name in ("gone", "big", "there")]
@@ -992,6 +1012,7 @@ def test_a_context_that_cannot_be_sent_ends_its_own_attempts_alone(cluster: Any,
         assert results[f"4-{number}"].answer == "a sub-call: 1"
 
 
+@pytest.mark.nightly
 def test_one_that_takes_long_holds_none_back_that_a_node_has_in_advance(cluster: Any, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 
@@ -1008,6 +1029,7 @@ def test_one_that_takes_long_holds_none_back_that_a_node_has_in_advance(cluster:
     assert sorted(ids) == sorted(f"{number}-1" for number in range(1, 22))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("budget", [Budget(calls=1000), None])
 def test_a_node_that_is_lost_and_lives_ends_what_it_runs(cluster: Any, budget: Budget | None) -> None:
     asked, gate = [], threading.Event()
@@ -1040,9 +1062,10 @@ def test_a_node_that_is_lost_and_lives_ends_what_it_runs(cluster: Any, budget: B
         ray.kill(hub)
 
     with json_server(reply) as url:
-        asyncio.run(asyncio.wait_for(use(url), 60))
+        asyncio.run(asyncio.wait_for(use(url), PATIENCE))
 
 
+@pytest.mark.nightly
 def test_what_a_lost_node_that_lives_has_begun_counts_as_lost_and_it_begins_no_more(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1100,9 +1123,10 @@ def test_what_a_lost_node_that_lives_has_begun_counts_as_lost_and_it_begins_no_m
 
     monkeypatch.setattr("rlm_env.ray._batch.Driver", Forgetful)
     with json_server(reply) as url:
-        asyncio.run(asyncio.wait_for(use(url), 120))
+        asyncio.run(asyncio.wait_for(use(url), PATIENCE))
 
 
+@pytest.mark.nightly
 def test_what_a_node_had_reserved_is_free_when_it_dies_without_attempts(cluster: Any, tmp_path: Path) -> None:
     begun, pids = tmp_path / "begun", tmp_path / "pids"
     begun.mkdir()
@@ -1128,6 +1152,7 @@ def test_what_a_node_had_reserved_is_free_when_it_dies_without_attempts(cluster:
     assert (batch.progress.losses, batch.progress.spent.calls) == (0, 4)
 
 
+@pytest.mark.nightly
 def test_a_loop_that_is_left_ends_the_rollouts(cluster: Any) -> None:
     with run_batch("?", attempts=20, model=scripted, concurrency_per_node=1) as batch:
         results = iter(batch)
@@ -1153,6 +1178,7 @@ def test_what_ends_the_event_loop_ends_the_batch(cluster: Any, monkeypatch: pyte
         list(run_batch("?", model=running("here"), driver_tools=[here]))
 
 
+@pytest.mark.nightly
 def test_a_batch_is_closed_also_where_its_event_loop_is_ended_again_and_again(cluster: Any, tmp_path: Path) -> None:
     async def leave(after: float) -> None:
         await asyncio.sleep(after)
@@ -1169,6 +1195,7 @@ def test_a_batch_is_closed_also_where_its_event_loop_is_ended_again_and_again(cl
     assert [result.answer for result in again] == ["x"]
 
 
+@pytest.mark.nightly
 def test_an_event_loop_that_ends_while_a_batch_is_closed_leaves_no_actor(cluster: Any) -> None:
     async def use() -> None:
         batch = run_batch("?", attempts=50, model=scripted, concurrency_per_node=1)
@@ -1177,7 +1204,7 @@ def test_an_event_loop_that_ends_while_a_batch_is_closed_leaves_no_actor(cluster
         batch.close()
         await asyncio.sleep(0)  # the end has begun, and `asyncio.run` cancels it
 
-    asyncio.run(asyncio.wait_for(use(), 60))
+    asyncio.run(asyncio.wait_for(use(), PATIENCE))
     wait_until(lambda: ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"], "the ends of its actors")
 
 
@@ -1185,6 +1212,7 @@ async def as_list(batch: Any) -> list[Any]:
     return [result async for result in batch]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("read", [list, lambda batch: asyncio.run(as_list(batch))])
 def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path, read: Any) -> None:
     started = tmp_path / "started"
@@ -1200,6 +1228,7 @@ def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path, read: A
     wait_until(lambda: ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"], "the CPUs of its actors")
 
 
+@pytest.mark.nightly
 def test_a_tool_that_does_not_end_keeps_nothing_open(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended = threading.Event(), threading.Event()
 
@@ -1223,7 +1252,7 @@ def test_a_tool_that_does_not_end_keeps_nothing_open(cluster: Any, monkeypatch: 
     batch = run_batch("?", model=running("stubborn"), driver_tools=[stubborn])
     close_while_read(batch, begun.is_set, "the tool")
     begun.clear()
-    asyncio.run(asyncio.wait_for(use(), 60))
+    asyncio.run(asyncio.wait_for(use(), PATIENCE))
 
 
 def test_a_thread_that_a_tool_waits_for_keeps_no_batch_open(cluster: Any) -> None:
@@ -1244,6 +1273,7 @@ def test_a_thread_that_a_tool_waits_for_keeps_no_batch_open(cluster: Any) -> Non
         given_up.cancel()
 
 
+@pytest.mark.nightly
 def test_results_are_kept_also_while_the_program_does_not_read_them(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1260,6 +1290,7 @@ def test_results_are_kept_also_while_the_program_does_not_read_them(
         assert len(list(results)) == 199 and len(asked) == 200
 
 
+@pytest.mark.nightly
 def test_a_batch_whose_results_cannot_be_kept_begins_nothing_more(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1292,7 +1323,7 @@ def test_a_batch_whose_results_cannot_be_kept_begins_nothing_more(
 
     monkeypatch.setattr(Results, "append", full)
     with json_server(answering(asked)) as url:
-        asyncio.run(asyncio.wait_for(use(url), 120))
+        asyncio.run(asyncio.wait_for(use(url), PATIENCE))
 
 
 def test_a_program_ends_that_leaves_results_unread(tmp_path: Path) -> None:
@@ -1323,11 +1354,12 @@ def test_a_program_ends_that_leaves_results_unread(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert (left.returncode, left.stderr.strip()) == (1, "1-1")
 
 
+@pytest.mark.nightly
 def test_a_loop_in_another_task_is_ended_also_while_it_does_something_else(cluster: Any) -> None:
     async def use() -> None:
         with run_batch("?", attempts=50, model=scripted) as batch:
@@ -1338,7 +1370,7 @@ def test_a_loop_in_another_task_is_ended_also_while_it_does_something_else(clust
         assert [result async for result in results] == []
         assert batch.progress.waiting > 0
 
-    asyncio.run(asyncio.wait_for(use(), 60))
+    asyncio.run(asyncio.wait_for(use(), PATIENCE))
 
 
 @pytest.mark.parametrize("read", [list, lambda batch: asyncio.run(as_list(batch))])
@@ -1349,6 +1381,7 @@ def test_a_batch_that_is_closed_before_its_loop_runs_nothing(cluster: Any, read:
     assert (batch.progress.done, batch.progress.waiting) == (0, 1)
 
 
+@pytest.mark.nightly
 def test_a_batch_ends_whose_hub_does_not_answer(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_driver, "_CLOSE_LIMIT", 1.0)
     started = tmp_path / "started"
@@ -1362,6 +1395,7 @@ def test_a_batch_ends_whose_hub_does_not_answer(cluster: Any, tmp_path: Path, mo
     assert not thread.is_alive()
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_shown_ends_nothing(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone(io.StringIO):
         def write(self, _: str) -> int:
@@ -1457,6 +1491,7 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
     asyncio.run(use())
 
 
+@pytest.mark.nightly
 def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
     other_loop: list[SessionPool] = []
 
@@ -1499,7 +1534,7 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
                 await released
             with pytest.raises((EndedError, UsageError)):
                 await first.execute("echo")
-            first = await asyncio.wait_for(pool.get("a"), 60)
+            first = await asyncio.wait_for(pool.get("a"), PATIENCE)
             # Who waits for a place is told; one that gives up leaves none taken.
             waiting, given_up = asyncio.ensure_future(pool.get("b")), asyncio.ensure_future(pool.get("c"))
             await asyncio.sleep(0)
@@ -1571,6 +1606,7 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             asyncio.run(act(other_loop[0]))
 
 
+@pytest.mark.nightly
 def test_a_pool_closes_idle_sessions_where_another_one_does_not_answer(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1588,7 +1624,7 @@ def test_a_pool_closes_idle_sessions_where_another_one_does_not_answer(
             os.kill(pid, signal.SIGCONT)
             assert (await stuck.execute("echo there")).stdout == "there\n"
 
-    asyncio.run(asyncio.wait_for(use(), 60))
+    asyncio.run(asyncio.wait_for(use(), PATIENCE))
 
 
 def test_a_dataset_is_answered_by_rollouts(cluster: Any) -> None:
@@ -1643,6 +1679,7 @@ def test_a_batch_of_a_dataset_is_answered_row_by_row() -> None:
             rollouts(rows)
 
 
+@pytest.mark.nightly
 def test_a_tool_that_a_busy_driver_does_not_answer_fails_in_time(cluster: Any) -> None:
     async def block() -> None:
         """Holds the driver's event loop."""
@@ -1662,6 +1699,7 @@ def test_a_tool_that_a_busy_driver_does_not_answer_fails_in_time(cluster: Any) -
     assert result.answer == "Error: TimeoutError: the tool quick took longer than its limit of 1 s, quick"
 
 
+@pytest.mark.nightly
 def test_a_node_with_another_version_ends_the_batch_and_is_named(cluster: Any, tmp_path: Path) -> None:
     program = tmp_path / "rlm"
     program.write_text("#!/bin/sh\necho rlm 9.9.9\n")
@@ -1676,6 +1714,7 @@ def test_a_node_with_another_version_ends_the_batch_and_is_named(cluster: Any, t
         cluster.remove_node(node, allow_graceful=False)
 
 
+@pytest.mark.nightly
 def test_the_example_of_grpo_runs(cluster: Any) -> None:
     example = Path(__file__).parents[2] / "examples/ray_grpo.py"
     ran = subprocess.run(
@@ -1808,7 +1847,7 @@ def test_what_comes_twice_or_late_at_the_hub_counts_once() -> None:
         assert await newer == await hub.calls(2) == [(("node", 2), None)]
         assert await hub.answers("node", 1) is None
 
-    asyncio.run(asyncio.wait_for(use(), 60))
+    asyncio.run(asyncio.wait_for(use(), PATIENCE))
 
 
 def test_functions_outlive_a_moment_without_their_hub_and_tell_its_end() -> None:
@@ -1852,7 +1891,7 @@ def test_functions_outlive_a_moment_without_their_hub_and_tell_its_end() -> None
         assert functions._running == {}
         await functions.close()
 
-    asyncio.run(asyncio.wait_for(use(), 60))
+    asyncio.run(asyncio.wait_for(use(), PATIENCE))
 
 
 def test_a_session_forgets_results_for_which_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1870,6 +1909,7 @@ def test_a_session_forgets_results_for_which_nobody_comes(monkeypatch: pytest.Mo
     asyncio.run(use())
 
 
+@pytest.mark.nightly
 def test_a_session_whose_hub_has_died_says_so(cluster: Any) -> None:
     def here() -> str:
         """Runs with the driver."""
@@ -1884,7 +1924,7 @@ def test_a_session_whose_hub_has_died_says_so(cluster: Any) -> None:
             with pytest.raises(EndedError, match="driver_tools cannot be called any more: start another session"):
                 await session.execute("ls")
 
-    asyncio.run(asyncio.wait_for(use(), 60))
+    asyncio.run(asyncio.wait_for(use(), PATIENCE))
 
 
 def run_and_close(work: Any) -> None:
@@ -1893,6 +1933,7 @@ def run_and_close(work: Any) -> None:
     loop.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("run", [asyncio.run, run_and_close])
 def test_a_session_whose_tools_had_another_event_loop_says_so(cluster: Any, run: Any) -> None:
     def here() -> str:
@@ -1911,7 +1952,7 @@ def test_a_session_whose_tools_had_another_event_loop_says_so(cluster: Any, run:
         await session.close()
 
     run(start())
-    asyncio.run(asyncio.wait_for(use(), 60))
+    asyncio.run(asyncio.wait_for(use(), PATIENCE))
 
 
 def test_configurations_pickle_and_a_session_does_not() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conftest import ended
+from conftest import NIGHTLY, ended
 from rlm_env import (
     Answer,
     CellException,
@@ -164,7 +164,7 @@ def interrupt(session: Any) -> None:
 
 
 def test_large_texts_go_both_ways(session: Any, language: str) -> None:
-    size = 64 << 20
+    size = (64 if NIGHTLY else 8) << 20
     code = f"head -c {size} /dev/zero | tr '\\0' x" if language == "bash" else f"print('x' * {size}, end='')"
     assert session.execute(code, max_output_bytes=size + 1).stdout == "x" * size
     answer = f"printf -v RLM_CONTENT %{size}s" if language == "bash" else f"answer['content'] = ' ' * {size}"

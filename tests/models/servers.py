@@ -199,9 +199,9 @@ class Server:
             other.check()
 
     def answer(self, path: str, request: Request) -> tuple[int, dict[str, str], bytes]:
-        asked = next((json.dumps(item) for item in self.wire.items(request.body) if item.get("role") == "user"), "")
         for question, other in self.others.items():
-            if question in asked:
+            items = self.wire.items(request.body)
+            if question in next((json.dumps(item) for item in items if item.get("role") == "user"), ""):
                 return other.answer(path, request)
         self.requests += 1
         if path != self.wire.path or self.requests > MOST_REQUESTS:

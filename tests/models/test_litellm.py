@@ -23,6 +23,8 @@ from conftest import PRICES, Place, call, script
 from test_models import check_bill
 
 WIRES[Gemini.api] = Gemini()
+pytestmark = pytest.mark.xdist_group("proxy")
+"""One process starts the proxy."""
 START = 180.0
 """A bound, in seconds, for the start of the proxy: 12 where its files are in memory, 40 where not."""
 PROGRAM = os.environ.get("RLM_LITELLM", "")

@@ -35,6 +35,12 @@ pub use self::place::Place;
 /// A test that waits longer than this for an event has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A number that is as large as it is promised where the tests are those of `tests/nightly`, and smaller in every other run.
+#[must_use]
+pub fn scaled(nightly: usize, otherwise: usize) -> usize {
+    if std::env::var_os("RLM_NIGHTLY").is_some() { nightly } else { otherwise }
+}
+
 /// The variable that marks every process of a worker.
 const MARK: &str = "RLM_TEST_MARK";
 

@@ -216,15 +216,15 @@ fn an_interrupt_just_before_the_code_loses_no_trap() {
             "{round}"
         );
     };
-    for round in 0..200_u16 {
-        worker.send_call("while :; do :; done", json!({"timeout": f64::from(round) / 100_000.0}));
+    for round in 0..rlm_tests::scaled(200, 60) {
+        worker.send_call("while :; do :; done", json!({"timeout": round as f64 / 100_000.0}));
         check(&mut worker, round);
     }
     worker.output("for i in {1..5000}; do declare v$i=x; done");
-    for round in 0..30_u16 {
+    for round in 0..rlm_tests::scaled(30, 10) {
         worker.send_call("trap : USR1; while :; do :; done", json!({"timeout": 5}));
         // No event tells how far the driver is.
-        std::thread::sleep(Duration::from_millis(round.into()));
+        std::thread::sleep(Duration::from_millis(round as u64));
         worker.signal(Signal::SIGINT);
         check(&mut worker, round);
     }

@@ -102,7 +102,7 @@ fn a_background_job_prints_into_the_next_call() {
 fn a_job_that_never_stops_printing_delays_nothing() {
     let mut worker = Worker::bash();
     worker.call("yes & disown");
-    for call in 0..6 {
+    for call in 0..rlm_tests::scaled(6, 2) {
         let response = worker.call_with(&format!("echo call-{call}"), json!({"max_output_bytes": 1 << 30}));
         assert!(response.stdout.contains(&format!("call-{call}\n")), "call {call}");
         assert!(response.execution_time < 1.0, "{}", response.execution_time);

@@ -144,7 +144,7 @@ fn a_bracketed_paste_is_one_call() {
 
 #[test]
 fn ten_thousand_pasted_lines_all_run_in_order() {
-    let count = 10_000;
+    let count = rlm_tests::scaled(10_000, 1_000);
     let place = Place::new();
     let mut repl = Repl::start(&place, BASH);
     let paste: String = (0..count).map(|number| format!("echo {number} >>log\r")).collect();

@@ -138,7 +138,7 @@ fn ten_thousand_cells_leave_nothing_behind() {
     round(&mut worker, 600);
     let pids = [worker.server(), worker.interpreter()];
     let before = (pids.map(anonymous_kib), pids.map(open_descriptors));
-    round(&mut worker, 10_000);
+    round(&mut worker, rlm_tests::scaled(10_000, 2_000));
     let after = (pids.map(anonymous_kib), pids.map(open_descriptors));
     assert_eq!(after.1, before.1, "descriptors");
     for (before, after) in before.0.into_iter().zip(after.0) {

@@ -72,8 +72,9 @@ async fn a_hundred_rollouts() {
     .unwrap();
     let before = descriptors();
     let with_faults = |at: usize| if at.is_multiple_of(3) { FAULTS[at / 3 % FAULTS.len()] } else { "none" };
-    let results = run(&host, &mark, 100, with_faults).await;
-    assert_eq!(results.len(), 100);
+    let count = rlm_tests::scaled(100, 48);
+    let results = run(&host, &mark, count, with_faults).await;
+    assert_eq!(results.len(), count);
     for (fault, result) in results {
         let (reason, answer) = (result.stop_reason, result.answer.as_deref());
         match fault {
@@ -86,9 +87,10 @@ async fn a_hundred_rollouts() {
     }
     assert_eq!(descriptors(), before);
     let memory = resident_bytes();
-    drop(run(&host, &mark, 200, |_| "none").await);
+    let more = rlm_tests::scaled(200, 50);
+    drop(run(&host, &mark, more, |_| "none").await);
     let grown = resident_bytes().saturating_sub(memory);
-    assert!(grown < 4 << 20, "200 rollouts more take {grown} bytes more, after {memory}");
+    assert!(grown < 4 << 20, "{more} rollouts more take {grown} bytes more, after {memory}");
     host.close().await.unwrap();
     assert_no_marked_process(&mark);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -37,6 +37,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A number that is as large as it is promised where the tests are those of `tests/nightly`, and smaller in every other run.
 #[must_use]
+#[expect(clippy::disallowed_methods, reason = "a test process has no main of ours")]
 pub fn scaled(nightly: usize, otherwise: usize) -> usize {
     if std::env::var_os("RLM_NIGHTLY").is_some() { nightly } else { otherwise }
 }

@@ -426,6 +426,9 @@ impl Ledger {
         estimate: &Estimate,
         least_completion: u64,
     ) -> Result<Reservation, Exhausted> {
+        if let Ok(reservation) = self.reserve(estimate) {
+            return Ok(reservation);
+        }
         let least = Estimate { completion_tokens: least_completion, ..estimate.clone() };
         loop {
             // Created before the check, so that a notification after the check is not missed.

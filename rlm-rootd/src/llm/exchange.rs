@@ -82,7 +82,8 @@ impl Sender {
         let mut entry =
             PendingRecord { sender: self, request, started, progress: Progress::default(), is_over: false };
         let result = if started < deadline {
-            let attempts = self.attempts(request, deadline, &mut entry.progress, check);
+            // In a box: it is large, and would be moved several times.
+            let attempts = Box::pin(self.attempts(request, deadline, &mut entry.progress, check));
             timeout_at(deadline.into(), attempts).await
         } else {
             Ok(Err(SubCallError::NotSent))

@@ -161,7 +161,8 @@ impl SubLlm {
         let mut results: Vec<_> = prompts.iter().map(|_| Err(SubCallError::NotSent)).collect();
         let items = prompts.into_iter().enumerate().map(|(at, (index, prompt))| {
             let batch_id = &batch_id;
-            async move { (at, self.item(batch_id, index, prompt.as_ref(), deadline).await) }
+            // In a box, which is cheaper to move.
+            Box::pin(async move { (at, self.item(batch_id, index, prompt.as_ref(), deadline).await) })
         });
         // One task polls all of them, so that dropping this future stops them all.
         let mut ended = stream::iter(items).buffer_unordered(self.options.parallelism);

@@ -78,7 +78,7 @@ class SessionAgentLoop(AgentLoopBase):
         )
 
     async def observe(self, session: AsyncSession, text: str) -> str | None:
-        """What the model sees of its code. None: it has answered."""
+        """The output of its code that the model sees. None: it has answered."""
         blocks = BLOCK.findall(text)
         if not blocks:
             return "There is no ```bash block in your reply."

@@ -1,4 +1,4 @@
-"""What the package costs, as ratios to a peer measured in the same run.
+"""The cost of the package, as ratios to a peer measured in the same run.
 
 cargo build --release --workspace
 RLM_BIN_DIR=target/release PYTHONPATH=python/src python3 python/benches/client.py

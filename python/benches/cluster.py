@@ -1,4 +1,4 @@
-"""What a cluster costs, as ratios to a peer measured in the same run. Needs `pip install 'rlm-env[ray]'`.
+"""The cost of a cluster, as ratios to a peer measured in the same run. Needs `pip install 'rlm-env[ray]'`.
 
 cargo build --release --workspace
 RLM_BIN_DIR=target/release PYTHONPATH=python/src python3 python/benches/cluster.py

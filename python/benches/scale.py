@@ -1,4 +1,4 @@
-"""What one machine holds, and what of a cluster saturates first: the numbers of docs/scale.md.
+"""The number of rollouts that one machine holds, and the part of a cluster that saturates first: see docs/scale.md.
 
 cargo build --release --workspace
 RLM_BIN_DIR=target/release PYTHONPATH=python/src python3 python/benches/scale.py measure
@@ -37,7 +37,7 @@ SESSIONS = 100
 
 @dataclass(frozen=True)
 class Costs:
-    """Of a rollout of two turns and one sub-call, in seconds of one core where nothing else is said."""
+    """The costs of a rollout of two turns and one sub-call, in seconds of one core where nothing else is said."""
 
     attempt: float
     """A rollout without its turns: directory, session, prompt, end."""
@@ -117,7 +117,7 @@ def rollouts(language: str, turns: int, attempts: int, jobs: int) -> tuple[float
 
 
 def memory_of_rollouts(language: str) -> None:
-    """What `rlm` itself needs for rollouts that run, with its endpoints of root tools."""
+    """The needs of `rlm` itself for rollouts that run, with its endpoints of root tools."""
     with tempfile.TemporaryDirectory() as directory, model_server(2, 60) as url:
         found = {}
         for jobs in (1, SESSIONS):
@@ -222,7 +222,7 @@ def results() -> None:
 class Cluster:
     nodes: int
     cores: int
-    """Of a node."""
+    """The cores of a node."""
     concurrency: int
     """Rollouts of a node."""
     turns: int

@@ -157,7 +157,7 @@ class RlmHarness(Harness[RlmHarnessConfig]):  # type: ignore[misc]
         return command + ([f"--python={python}"] if python else ["--language", self.config.language])
 
     def contract(self, session: HarnessSession) -> dict[str, Any]:
-        """What configures the session of a rollout."""
+        """The configuration of a rollout's session."""
         config = self.config
         system_prompt, _ = self.resolve_prompt(session.data)
         appended = [text for text in (system_prompt, config.append_to_system_prompt) if text]

@@ -7,7 +7,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 
 class Shelf(vf.State):
-    """What a task keeps of a rollout."""
+    """The part of a rollout that a task keeps."""
 
     lent: list[str] = []
 

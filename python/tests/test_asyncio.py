@@ -1,4 +1,4 @@
-"""What asyncio code expects: cancellation, many sessions in one loop, and clear refusals."""
+"""The expectations of asyncio code: cancellation, many sessions in one loop, and clear refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the wheel brings, and where it works."""
+"""The content of the wheel, and the places where it works."""
 
 from __future__ import annotations
 

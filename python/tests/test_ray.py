@@ -479,8 +479,8 @@ SOME_ARE_LOST = {"num_failures": 8, "req_failure_prob": 5, "resp_failure_prob": 
 def said_by_a_driver(
     cluster: Any, name: str, *arguments: str, where: str = "driver", failures: dict[str, int] = SOME_ARE_LOST
 ) -> Any:
-    """What a function of this file returns in another program: calls of actors and their replies are lost that come
-    from there or from its actors."""
+    """Runs a function of this file in another program, and returns its value. Some calls of actors and some of their
+    replies are lost, if they come from there or from its actors."""
     variables = {"RAY_testing_rpc_failure": json.dumps({"CoreWorkerService.grpc_client.PushTask": failures})}
     program = (
         "import json, ray, sys; sys.path.insert(0, sys.argv[1]); import test_ray\n"
@@ -1774,7 +1774,7 @@ def test_a_ledger_takes_every_budget() -> None:
 
 
 def a_request(key: str, rollout: str = "r") -> dict[str, Any]:
-    """Of a node, for a reservation of one call."""
+    """The request of a node for a reservation of one call."""
     tokens = {"prompt_tokens": 1, "completion_tokens": 5, "least_completion_tokens": 1}
     return {"id": key, "rollout": rollout, "model": "m", **tokens, "cost_usd": None, "completion_token_usd": None}
 

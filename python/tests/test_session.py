@@ -1,4 +1,4 @@
-"""What a session does, for both kinds and both languages."""
+"""Sessions of both kinds and both languages."""
 
 from __future__ import annotations
 

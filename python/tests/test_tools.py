@@ -72,7 +72,7 @@ def start(kind: Any, language: Any, work: Path, models: Any) -> Any:
 
 
 def call(session: Any, code: str) -> str:
-    """What a Python expression prints, or a bash command line."""
+    """The output of a Python expression, or of a bash command line."""
     python = session.config.language == "python"
     response = session.execute(f"print({code})" if python else code)
     if response.exception:

@@ -18,7 +18,7 @@ const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// What tells systems and places apart for which it is fitted differently: a home may be shared by several, and moved. `base` is the
+/// The properties of systems and places for which it is fitted differently: a home may be shared by several, and moved. `base` is the
 /// directory of the cache.
 pub(crate) fn system(base: &Path) -> String {
     let loader = fs::metadata(LOADER).map(|loader| (loader.len(), loader.mtime())).ok();

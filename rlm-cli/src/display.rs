@@ -19,7 +19,7 @@ const OUTPUT_LINES: usize = 24;
 /// Lines at the beginning of a longer output that are shown.
 const HEAD_LINES: usize = OUTPUT_LINES - 3;
 
-/// What stands before a line of output.
+/// The text before a line of output.
 const OUTPUT_MARGIN: &str = "  │ ";
 
 /// Most characters of a line.

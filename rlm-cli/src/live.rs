@@ -39,7 +39,7 @@ impl LivePrinter {
         self.is_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// What is left of the output of a call that has ended: standard output, standard error.
+    /// The rest of the output of a call that has ended: standard output, standard error.
     pub(crate) fn rest<'a>(&self, response: &'a Response) -> [Cow<'a, str>; 2] {
         self.is_stopped.store(false, Ordering::Relaxed);
         let printed = std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner));
@@ -51,7 +51,7 @@ impl LivePrinter {
     }
 }
 
-/// What is left to print of a text from whose middle bytes may have been dropped, once its first bytes are printed: fewer are
+/// The rest of a text from whose middle bytes may have been dropped, once its first bytes are printed: fewer are
 /// missing then.
 fn rest(text: &str, printed: usize, dropped: u64) -> Cow<'_, str> {
     let note = |missing: usize| format!("\n[{missing} bytes of output dropped here]\n");

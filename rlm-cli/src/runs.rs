@@ -43,7 +43,7 @@ const QUESTION_CHARS: usize = 60;
 #[derive(Clone, Debug)]
 pub(crate) struct Runs(PathBuf);
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug, Deserialize, Serialize)]
 struct Run {
     /// The question, or the first one.
@@ -149,7 +149,7 @@ impl Runs {
         }
     }
 
-    /// What the latest recorded rollouts of this root model came to, at most so many. Records that cannot be read are left out.
+    /// The outcomes of the latest recorded rollouts of this root model, at most so many. Records that cannot be read are left out.
     pub(crate) fn rollouts_of(&self, model: &str, most: usize) -> Vec<Metrics> {
         let mut found = Vec::new();
         for held in self.newest_first().unwrap_or_default() {
@@ -202,9 +202,9 @@ impl Runs {
 #[derive(Debug)]
 struct Held {
     id: String,
-    /// Of the latest change.
+    /// The time of the latest change.
     time: SystemTime,
-    /// Of the trajectory; 0 if there is none.
+    /// The size of the trajectory; 0 if there is none.
     bytes: u64,
     has_ended: bool,
 }

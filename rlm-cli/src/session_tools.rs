@@ -23,7 +23,7 @@ pub(crate) struct SessionTools {
 }
 
 impl SessionTools {
-    /// Those of the flags, called over the network unless `callbacks` says otherwise. Without either the session has
+    /// The tools of the flags, called over the network unless `callbacks` says otherwise. Without either the session has
     /// only the tools that its environment names already.
     pub(crate) fn choose(
         flags: &ToolFlags,

@@ -14,7 +14,7 @@ pub(crate) struct TerminalSettings<F: AsFd> {
 }
 
 impl TerminalSettings<Stdin> {
-    /// Those of standard input: a signal may arrive while a line editor has changed them.
+    /// The settings of standard input: a signal may arrive while a line editor has changed them.
     pub(crate) fn keep() -> Self {
         Self::of(std::io::stdin())
     }

@@ -90,7 +90,7 @@ impl Directory {
     /// Opens the directory at a relative path below this one; an empty path is this directory.
     ///
     /// # Errors
-    /// Those of [`Self::directory`], for each component of the path.
+    /// The errors of [`Self::directory`], for each component of the path.
     pub fn directory_below(&self, path: &Path) -> io::Result<Self> {
         path.iter().try_fold(Self(self.0.try_clone()?), |at, name| at.directory(name))
     }
@@ -98,7 +98,7 @@ impl Directory {
     /// Opens the file at a relative path below this directory, as [`Self::file`] does.
     ///
     /// # Errors
-    /// Those of [`Self::directory_below`] and [`Self::file`].
+    /// The errors of [`Self::directory_below`] and [`Self::file`].
     pub fn file_below(&self, path: &Path) -> io::Result<File> {
         let above = path.parent().unwrap_or(Path::new(""));
         self.directory_below(above)?.file(path.file_name().unwrap_or_default())
@@ -107,7 +107,7 @@ impl Directory {
     /// A handle to what is at a relative path below this directory, of any kind. It is not opened for reading.
     ///
     /// # Errors
-    /// Those of [`Self::directory_below`].
+    /// The errors of [`Self::directory_below`].
     pub fn handle_below(&self, path: &Path) -> io::Result<File> {
         let Some(name) = path.file_name() else { return self.0.try_clone() };
         let above = path.parent().unwrap_or(Path::new(""));
@@ -142,7 +142,7 @@ impl Directory {
     /// Metadata of the file that a name refers to; symbolic links are not followed.
     ///
     /// # Errors
-    /// Those of [`Self::kind`].
+    /// The errors of [`Self::kind`].
     pub fn metadata_of(&self, name: &OsStr) -> io::Result<Metadata> {
         self.open(name, OFlag::O_PATH, Mode::empty())?.metadata()
     }
@@ -260,7 +260,7 @@ impl Cursor {
     /// Moves into a subdirectory.
     ///
     /// # Errors
-    /// Those of [`Directory::directory`].
+    /// The errors of [`Directory::directory`].
     pub fn enter(&mut self, name: &OsStr) -> io::Result<()> {
         let here = self.identity()?;
         self.here = self.directory(name)?;

@@ -42,7 +42,7 @@ pub const TERM: &str = "RLM_TERM";
 pub const COLUMNS: &str = "RLM_COLUMNS";
 /// Height of a bash session's terminal, default 24.
 pub const ROWS: &str = "RLM_ROWS";
-/// What `rlm run --ledger` presents to the program that keeps the ledger.
+/// The secret that `rlm run --ledger` presents to the program that keeps the ledger.
 pub const LEDGER_SECRET: &str = "RLM_LEDGER_SECRET";
 /// The token that clients of `rlm mcp --listen` present.
 pub const MCP_TOKEN: &str = "RLM_MCP_TOKEN";

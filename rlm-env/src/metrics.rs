@@ -100,7 +100,7 @@ fn by_depth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u32, 
 pub struct DepthMetrics {
     /// Rollouts that were started.
     pub rollouts: u64,
-    /// Those that gave a final answer.
+    /// Rollouts that gave a final answer.
     pub answered: u64,
     /// Replies of the models that lead them.
     pub turns: u64,

@@ -1,4 +1,4 @@
-//! What all requests to other servers share.
+//! The parts that all requests to other servers share.
 
 use std::error::Error as _;
 use std::path::Path;

@@ -106,7 +106,7 @@ impl<V> OnTheWay<V> {
         self.results.push((question, result));
     }
 
-    /// Those of the same call go with these.
+    /// Joins other results of the same call to these.
     pub fn append(&mut self, mut other: Self) {
         self.results.append(&mut other.results);
     }

@@ -101,12 +101,12 @@ pub fn load_tools(
     Ok(tools)
 }
 
-/// What tools of a file are made from.
+/// The parts from which tools of a file are made.
 struct Sources<'a> {
     dir: &'a Path,
     environment: &'a BTreeMap<OsString, OsString>,
     programs: Arc<Shared>,
-    /// By URL and variable of the secret.
+    /// The servers by URL and variable of the secret.
     servers: BTreeMap<(String, Option<String>), Arc<CallbackServer>>,
 }
 

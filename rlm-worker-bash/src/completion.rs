@@ -19,7 +19,7 @@ pub(crate) struct Word {
     is_quoted: bool,
 }
 
-/// What a name stands for.
+/// The kind of thing that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Command,

@@ -31,7 +31,7 @@ pub(crate) enum Task {
     Code,
     /// Variables.
     Set,
-    /// What can complete a word.
+    /// The words that can complete a word.
     Complete(Word),
 }
 

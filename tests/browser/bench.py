@@ -1,4 +1,4 @@
-"""What a browser takes for large pages, after `cargo build --release --workspace` and `tests/page`:
+"""The time of a browser for large pages, after `cargo build --release --workspace` and `tests/page`:
 
 RLM_CHROMIUM=$(command -v chromium) target/browser/bin/python tests/browser/bench.py
 """

@@ -97,7 +97,7 @@ class Gemini:
         return camel(body.get("generationConfig", {})).get("maxOutputTokens")
 
     def refusal(self, body: Json) -> Refusal | None:
-        """What its 400s are about (askimo-ai/askimo#543, continuedev/continue#9562, earendil-works/pi#6733)."""
+        """The faults of its 400s (askimo-ai/askimo#543, continuedev/continue#9562, earendil-works/pi#6733)."""
         contents = camel(body["contents"])
         for at, content in enumerate(contents):
             calls = [part for part in content["parts"] if "functionCall" in part]

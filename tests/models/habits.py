@@ -155,7 +155,7 @@ def vllm_rule(request: Request) -> Refusal | None:
 
 
 def mended(message: Json) -> Json:
-    """Those that parse arguments get an object in place of some that are not JSON."""
+    """Servers that parse arguments get an object in place of some that are not JSON."""
     for call in calls_of(message):
         if '"}' not in call["function"]["arguments"].replace(" ", ""):
             call["function"]["arguments"] = "{}"

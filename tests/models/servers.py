@@ -60,7 +60,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Habit:
-    """What a server demands, and the form of its replies. `source` says where that is known from."""
+    """The demands of a server, and the form of its replies. `source` says where that is known from."""
 
     name: str
     source: str
@@ -69,7 +69,7 @@ class Habit:
     """Its row in the program's table."""
     model: str = "root"
     rules: tuple[Rule, ...] = ()
-    """What it refuses."""
+    """The requests that it refuses."""
     learns: int = 0
     """Most of its refusals that the program may need: one for each rule that no row tells."""
     allowed: tuple[str, ...] = ()
@@ -84,14 +84,14 @@ class Habit:
     piece: int | None = None
     """Bytes of a reply that are sent at once."""
     back: Callable[[Json], Json] | None = None
-    """What must come back, where that is not the reply."""
+    """The reply as it must come back, where that is not the same."""
     seen: Callable[[Json], Json] = lambda unit: unit
     """The form in which replies are compared."""
     faults: dict[int, Fault] = field(default_factory=dict)
     """Answers before the reply of a turn."""
     turns: Callable[[list[Turn]], list[Turn]] = lambda turns: turns
     told: dict[int, str] = field(default_factory=dict)
-    """What a request must contain."""
+    """Words that a request must contain."""
     settings: dict[str, str] = field(default_factory=dict)
     modes: tuple[str, ...] = ("streamed", "whole")
     languages: tuple[str, ...] = ("bash",)
@@ -138,7 +138,7 @@ class Server:
         self.wrong: list[str] = []
         self.refusals: list[str] = []
         self.sent: list[Json] = []
-        """What was replied and must come back, but for summaries."""
+        """The replies that must come back: all but summaries."""
         self.totals: Counter[str] = Counter()
         self.cost = 0.0
         self.replies = self.summaries = self.requests = 0
@@ -225,7 +225,7 @@ class Server:
             raise
 
     def own_rule(self, request: Request) -> Refusal | None:
-        """Of the wire: its key, and what it refuses."""
+        """The wire's own rules: its key, and the forms that it refuses."""
         key = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self.habit.api == "anthropic":
             # The documentation names x-api-key, the SDK since 2.0 sends the other.
@@ -289,7 +289,7 @@ class Server:
         self.last = (head, "[]" if is_summary else text)
 
     def check_replies(self, request: Request, is_summary: bool) -> None:
-        """Of what the model said, a request has all; one for a summary the oldest, one after it the newest."""
+        """A request has all that the model said; one for a summary the oldest, one after it the newest."""
         given = self.wire.given(request.body)
         first = len(self.sent) - len(given) if self.summaries and not is_summary else 0
         expected = copy.deepcopy(self.sent[first : first + len(given)] if self.summaries or is_summary else self.sent)

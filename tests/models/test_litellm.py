@@ -141,7 +141,7 @@ def wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def meaning(unit: Json) -> Json:
-    """What the proxy has to keep of a block, or of a content of Gemini's."""
+    """The part of a block, or of a content of Gemini's, that the proxy has to keep."""
     if "parts" in unit:
         return {"parts": [meaning(part) for part in unit["parts"]]}
     names = (

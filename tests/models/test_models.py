@@ -34,7 +34,7 @@ METRICS = {
 
 
 def cost(server: Server) -> float:
-    """By the prices of the tests, unless the server tells it."""
+    """The cost by the prices of the tests, unless the server tells it."""
     total = server.totals
     other = total["prompt"] - total["cached"] - total["written"]
     units = other * PRICES["prompt"] + total["cached"] * PRICES["cached"] + total["written"] * PRICES["cache_write"]

@@ -247,7 +247,7 @@ impl Worker {
         response
     }
 
-    /// What the worker says of the session.
+    /// The worker's description of the session.
     #[must_use]
     pub fn info(&self) -> Info {
         self.send(json!({"op": "info", "seq": 0}).to_string().as_bytes());

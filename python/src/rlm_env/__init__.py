@@ -121,7 +121,7 @@ _ROLLOUTS = ("Question", "Settings", "batch", "run", "stream")
 
 
 def __getattr__(name: str) -> Any:
-    """What rollouts need is imported at their first use: sessions do without it."""
+    """Imports the names that rollouts need at their first use: sessions do without them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import _events, _rollouts

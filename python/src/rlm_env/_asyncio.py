@@ -102,7 +102,7 @@ class AsyncSession(BaseSession):
         return await self._call(self._core.info())
 
     async def spent(self) -> Spending:
-        """What the session has spent on models; after its end, in all. Raises UsageError if it has none."""
+        """The session's spending on models; after its end, in all. Raises UsageError if it has none."""
         return await asyncio.to_thread(self._rootd().spent)
 
     def interrupt(self) -> None:

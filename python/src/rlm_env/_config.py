@@ -62,7 +62,7 @@ class SessionConfig:
     max_output_bytes: int | None = field(default=None, kw_only=True)
     """Bound on the output returned per stream. None: 16 MiB."""
     confine: Confine | None = field(default=None, kw_only=True)
-    """What of this host it may reach, see docs/confinement.md. None: `RLM_CONFINE` of `env`, "off" by default."""
+    """The part of this host it may reach, see docs/confinement.md. None: `RLM_CONFINE` of `env`, "off" by default."""
     fs_metadata: Any = field(default=None, kw_only=True)
     """A description of the files, for Python sessions. JSON."""
     worker: str | os.PathLike[str] | None = field(default=None, kw_only=True)

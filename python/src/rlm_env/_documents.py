@@ -50,7 +50,7 @@ class Response:
     status: Status
     """`"ok"` if `outcome` is, otherwise `"error"`."""
     stdout: str
-    """What the call printed; in bash, everything that a person would see at the terminal."""
+    """The output of the call; in bash, everything that a person would see at the terminal."""
     stderr: str
     """Standard error in Python; empty in bash."""
     result: str | None
@@ -64,7 +64,7 @@ class Response:
     outcome: Outcome
     """How the call ended."""
     state: State
-    """What is left of the session's state."""
+    """The part of the session's state that is left."""
     execution_time: float
     """Wall-clock seconds."""
     exit_code: int | None
@@ -143,7 +143,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Confinement:
-    """What of its host a session can reach: docs/confinement.md."""
+    """The part of its host that a session can reach: docs/confinement.md."""
 
     level: ConfinementLevel = "off"
     landlock: int | None = None
@@ -200,7 +200,7 @@ def _limit(name: str, limit: Any) -> Limit | None:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a field can be: JSON types, or one of some strings."""
+    """The type of a field: JSON types, or one of some strings."""
 
     expected: str
     types: tuple[type, ...]

@@ -66,12 +66,12 @@ class RolloutStarted:
     callbacks: Literal["network", "intercept"] = "network"
     final_functions: bool = False
     context_left_out: tuple[LeftOut, ...] = ()
-    """What the copy of the context left out, by reason."""
+    """Files that the copy of the context left out, by reason."""
     parent: str | None = None
     """The rollout whose code has started this one."""
     parent_call_id: str | None = None
     query_digest: str | None = None
-    """Of what that code asked."""
+    """The digest of the question that the code asked."""
     depth: int = 0
     """Number of rollouts above it."""
 
@@ -117,7 +117,7 @@ class ModelCall:
     seconds: float
     error: str | None
     extra: dict[str, Any] | None = None
-    """What the server added to its reply, such as `logprobs` and `token_ids`."""
+    """Fields that the server added to its reply, such as `logprobs` and `token_ids`."""
     request_id: str | None = None
     """Sent to the server as `X-Request-Id`; None without a reply."""
     cached_tokens: int = 0
@@ -147,7 +147,7 @@ class CallStarted:
 
 @dataclass(frozen=True)
 class Output:
-    """What the REPL responded."""
+    """The response of the REPL."""
 
     stdout: str
     stderr: str

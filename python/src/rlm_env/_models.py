@@ -102,7 +102,7 @@ class Models:
 
 @dataclass(frozen=True)
 class Spending:
-    """What a session has spent on models."""
+    """The spending of a session on models."""
 
     calls: int = 0
     """Requests."""
@@ -141,7 +141,7 @@ def read_request(body: bytes) -> tuple[list[Any], list[Any], dict[str, Any]]:
 
 
 def completion(reply: object) -> Mapping[str, Any]:
-    """What a function returned, as a chat completion. Raises TypeError if it is nothing of that kind."""
+    """The value that a function returned, as a chat completion. Raises TypeError if it is nothing of that kind."""
     if isinstance(reply, str):
         return _of_message({"content": reply})
     dump = getattr(reply, "model_dump", None)

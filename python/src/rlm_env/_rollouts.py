@@ -416,7 +416,7 @@ class Process:
         """It has no more work, and ends by itself."""
         self.directory = directory.path
         self.lines = asyncio.StreamReader(limit=_MAX_LINE_BYTES)
-        """What it prints: a line for each event."""
+        """The lines that it prints: one for each event."""
         self._log = os.path.join(directory.path, "log")
         self._transports: list[asyncio.BaseTransport] = []
         self._feed: asyncio.WriteTransport | None = None

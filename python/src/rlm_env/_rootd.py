@@ -107,7 +107,7 @@ class Rootd:
         }
 
     def spent(self) -> Spending:
-        """What was spent so far; after its end, in all. Raises EndedError if that is not known."""
+        """The spending so far; after its end, in all. Raises EndedError if that is not known."""
         if self._process is not None:
             self._read_spent(_LIMIT)
         elif self._fault is not None:

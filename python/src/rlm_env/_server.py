@@ -75,7 +75,7 @@ class FunctionServer:
         self.tools = tools
         self._routes = {f"/{name}": route for name, route in (routes or {}).items()}
         self.models = models or {}
-        """By the part of the path that names them."""
+        """The sessions by the part of the path that names them."""
         self.secret = secrets.token_hex(16)
         self.context = contextvars.copy_context()
         self.threads = Threads()
@@ -231,7 +231,7 @@ class FunctionServer:
 
 
 class Raised(Exception):
-    """What a tool raised: any exception, that of a thread too."""
+    """The exception of a tool: any, that of a thread too."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error

@@ -1,4 +1,4 @@
-"""What both kinds of sessions are, apart from how they wait."""
+"""The parts that both kinds of sessions share: they differ in how they wait."""
 
 from __future__ import annotations
 

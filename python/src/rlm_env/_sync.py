@@ -101,7 +101,7 @@ class Session(BaseSession):
         return self._call(self._core.info())
 
     def spent(self) -> Spending:
-        """What the session has spent on models; after its end, in all. Raises UsageError if it has none."""
+        """The session's spending on models; after its end, in all. Raises UsageError if it has none."""
         return self._rootd().spent()
 
     def interrupt(self) -> None:

@@ -67,7 +67,7 @@ class Interpreter:
         self._is_started = self._is_ended = False
         self._configured: Any = None
         self._sent: dict[str, tuple[Any, bytes]] = {}
-        """What each variable was set to: the value, and the digest of its text."""
+        """The value that each variable was set to, and the digest of its text."""
         self._submitted: list[Any] = []
 
     def start(self) -> None:

@@ -67,7 +67,7 @@ fn path_of(uri: &str) -> String {
     percent::decoded(path).and_then(|path| String::from_utf8(path).ok()).unwrap_or_else(|| path.to_owned())
 }
 
-/// What a trainer reads from a response: numbers only.
+/// The numbers that a trainer reads from a response.
 pub(super) fn snapshot(trace: &str, result: &RolloutResult) -> Json {
     let reason = match result.stop_reason {
         StopReason::Answered => Json::Null,

@@ -178,7 +178,7 @@ struct Sessions {
 /// A session, as requests see it.
 #[derive(Debug)]
 struct Session {
-    /// What it is made of, before the first prompt.
+    /// The parts of a session before its first prompt.
     plan: Option<Box<Plan>>,
     /// Its task and where that takes its prompts, from then on.
     prompts: Option<mpsc::UnboundedSender<Prompt>>,

@@ -42,7 +42,7 @@ pub(super) struct Prompt {
     pub(super) done: oneshot::Sender<RolloutResult>,
 }
 
-/// What a session is made of.
+/// The parts of a session.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) id: SessionId,
@@ -191,7 +191,7 @@ impl Plan {
         Ok(Begun { host, config, updates, models, mcp_servers })
     }
 
-    /// What of a contract is no setting.
+    /// The fields of a contract that are no settings.
     fn apply(
         &self,
         contract: &Contract,
@@ -242,7 +242,7 @@ fn message_file(number: u32) -> String {
     format!("message-{number}.txt")
 }
 
-/// What stands in the conversation for a message that is too long for it.
+/// The text that takes the place of a message that is too long for the conversation.
 fn shortened(text: &str, path: &Path) -> Option<String> {
     (text.len() > PROMPT_BYTES).then(|| {
         let (begins, bytes) = (cut(text, PROMPT_CHARS), grouped(text.len() as u64));

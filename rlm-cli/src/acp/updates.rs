@@ -1,4 +1,4 @@
-//! What a client sees of a rollout while it runs.
+//! Updates that show a client the rollout while it runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -283,7 +283,7 @@ fn tool_call_id(turn: u32, call_id: &str) -> ToolCallId {
     ToolCallId::new(format!("{turn}-{call_id}"))
 }
 
-/// What a call printed, with its error, its result and what became of the session.
+/// The output of a call, with its error, its result and the state of the session after it.
 fn output_of(response: &Response) -> String {
     let mut text = String::new();
     for part in

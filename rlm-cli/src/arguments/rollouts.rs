@@ -131,7 +131,7 @@ pub(crate) struct BatchOptions {
 /// The results that a batch can go on from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Resume {
-    /// Those of the same models and settings.
+    /// Results of the same models and settings.
     Same,
     /// All.
     Any,

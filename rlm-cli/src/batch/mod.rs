@@ -65,7 +65,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// What it would run. Changes nothing.
+    /// Reports what it would run. Changes nothing.
     pub(crate) fn plan(&self, provenance: &Provenance) -> anyhow::Result<Plan> {
         let done = match &self.results {
             Some((path, _)) if path.is_file() => open(self.results.as_ref(), None, false)?.1,

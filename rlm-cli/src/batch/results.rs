@@ -49,7 +49,7 @@ pub(super) enum Results {
 /// The results that a file has already.
 #[derive(Debug, Default)]
 pub(super) struct Finished {
-    /// Those of rollouts that have ended, by their ids.
+    /// The results of rollouts that have ended, by their ids.
     pub(super) results: HashMap<String, RunResult>,
     /// Messages about the file for the user.
     pub(super) notices: Vec<String>,
@@ -58,9 +58,9 @@ pub(super) struct Finished {
 /// The results of a file that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// Those of rollouts that were not stopped or cancelled.
+    /// Results of rollouts that were not stopped or cancelled.
     Ended,
-    /// Those of rollouts that, in addition, did not fail, had budget enough and could be scored.
+    /// Results of rollouts that, in addition, did not fail, had budget enough and could be scored.
     Sound,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Summary {
     /// Counts by the name of the stop reason.
     ended: BTreeMap<String, usize>,
     pub(super) answered: u64,
-    /// Those of rollouts that ended before a batch was resumed.
+    /// The answered rollouts that ended before a batch was resumed.
     done_before: u64,
     /// Answered and failed rollouts of the whole batch.
     all_answered: u64,
@@ -31,7 +31,7 @@ pub(super) struct Summary {
     /// The metrics of each.
     pub(super) rollouts: Vec<Metrics>,
     pub(super) not_started: usize,
-    /// Of the whole batch.
+    /// The scores of the whole batch.
     scores: Statistics,
 }
 

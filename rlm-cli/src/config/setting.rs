@@ -68,7 +68,7 @@ pub(crate) enum Form {
 pub(crate) enum Effect {
     /// It can change an answer: its value counts.
     Value,
-    /// What lies at the path can change an answer: its contents count, and its place does not.
+    /// The file at the path can change an answer: its contents count, and its place does not.
     Contents(fn(&Path) -> std::io::Result<Vec<u8>>),
     /// It says from where, how fast or at what price answers come, or what is kept of them: it does not count.
     Nothing,
@@ -296,7 +296,7 @@ pub(super) fn api(text: &str) -> Result<Api, String> {
     text.parse()
 }
 
-/// What is known of a model's server.
+/// The known facts of a model's server.
 pub(super) fn server(text: &str) -> Result<ServerRules, String> {
     text.parse()
 }

@@ -88,7 +88,7 @@ pub(crate) static SUB_API: Setting<Api> = Setting {
     ..setting("sub_api", Form::Text, Effect::Nothing, api)
 };
 
-/// What is known of the root model's server.
+/// The known facts of the root model's server.
 pub(crate) static SERVER: Setting<ServerRules> = Setting {
     value_name: "NAME|JSON",
     help: "The kind of server, such as `deepseek`, `vllm` or `litellm`, whose rules requests follow, or a table of rules of its own; \
@@ -97,7 +97,7 @@ pub(crate) static SERVER: Setting<ServerRules> = Setting {
     ..setting("server", Form::TextOrTable, Effect::Nothing, server)
 };
 
-/// What is known of the sub-LLMs' server.
+/// The known facts of the sub-LLMs' server.
 pub(crate) static SUB_SERVER: Setting<ServerRules> = Setting {
     value_name: "NAME|JSON",
     help: "The same for the model of `llm_batch`; by default that of `server` if the server is the same",
@@ -492,7 +492,7 @@ pub(crate) static TRAJECTORY: Setting<PathBuf> = Setting {
     ..setting("trajectory", Form::Path, Effect::Nothing, path)
 };
 
-/// What is kept of the model's reasoning.
+/// The part of the model's reasoning that is kept.
 pub(crate) static KEEP_REASONING: Setting<bool> = Setting {
     value_name: "BOOL",
     help: "Keep what models think, and what signs or encrypts it, in trajectories and in the file with the conversation; false \
@@ -587,7 +587,7 @@ pub(crate) static ALL: [&dyn AnySetting; 58] = [
     &SYNC_RESULTS,
 ];
 
-/// Those of confinement.
+/// The settings of confinement.
 pub(crate) static OF_CONFINEMENT: [&dyn AnySetting; 4] =
     [&CONFINE, &CONFINE_READ, &CONFINE_WRITE, &CONFINE_TMP];
 

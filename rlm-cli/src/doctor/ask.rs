@@ -1,4 +1,4 @@
-//! What a model's server does with small requests: tools, streams, bounds, reasoning, its cache.
+//! Small requests that find out how a model's server handles tools, streams, bounds, reasoning and its cache.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -141,7 +141,7 @@ fn is_cut(reply: &ChatReply) -> bool {
     reply.finish_reason.as_deref() == Some("length")
 }
 
-/// What comes after a reply: an answer to each of its calls, or a message.
+/// The messages that follow a reply: an answer to each of its calls, or a message of the user.
 fn answers(reply: &Json) -> Vec<Json> {
     let calls = reply["tool_calls"].as_array().map_or(&[][..], Vec::as_slice);
     let answers =

@@ -1,4 +1,4 @@
-//! What checks come to.
+//! The findings of checks.
 
 /// The result of one check: what was found, or an error.
 pub(super) type Found = Result<String, String>;

@@ -144,7 +144,7 @@ async fn model(settings: &Settings, environment: &Environment) -> Found {
     Err(format!("{place}: the server lists {number}, but not this one{meant}"))
 }
 
-/// What the model's server does with requests, and what of it was saved.
+/// The answers of the model's server to requests, and the part of them that was saved.
 async fn asked(options: &DoctorOptions, settings: &Settings, environment: &Environment) -> Lines {
     let (model, models) = match root_models(settings, environment) {
         Ok(found) => found,

@@ -113,9 +113,9 @@ pub(crate) struct Case<'a> {
 /// Scores results.
 #[derive(Debug)]
 pub(crate) enum Scorer {
-    /// By a comparison.
+    /// A comparison with the expected answer.
     Compare(ScoreMode),
-    /// By a program.
+    /// A program that scores each answer.
     Command(Program),
 }
 

@@ -9,7 +9,7 @@ use super::result::RunResult;
 /// The scores of a batch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Statistics {
-    /// By question, and none without an id.
+    /// The scores by question; those of results without an id are under None.
     scores: BTreeMap<Option<String>, Vec<f64>>,
     /// Results that could not be scored.
     unscored: u64,

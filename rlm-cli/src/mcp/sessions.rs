@@ -33,7 +33,7 @@ pub(super) struct Limits {
     pub(super) timeout: Duration,
     pub(super) max_code_bytes: usize,
     pub(super) max_output_bytes: usize,
-    /// Of both languages together.
+    /// Most sessions of both languages together.
     pub(super) max_sessions: usize,
     pub(super) prompts: Arc<Prompts>,
 }
@@ -52,7 +52,7 @@ pub(super) struct Opened {
 pub(super) struct LatestLine(Mutex<String>);
 
 impl LatestLine {
-    /// What it adds to a message: nothing if there is none.
+    /// The text that it adds to a message: nothing if there is none.
     pub(super) fn words(&self) -> String {
         let line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if line.is_empty() { String::new() } else { format!(" · {line}") }

@@ -1,4 +1,4 @@
-//! What a person types: lines, put together to complete code, and questions for completions.
+//! Typed lines, put together to complete code, and the questions for completions.
 //!
 //! The line editor blocks, and signals must be handled while it does, so it has a thread. It edits one line at a time:
 //! code that needs another line continues at another prompt.
@@ -35,7 +35,7 @@ pub(super) struct Lines {
     editor: JoinHandle<()>,
 }
 
-/// What becomes of text that was typed ahead.
+/// The fate of text that was typed ahead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ahead {
     Keep,
@@ -94,7 +94,7 @@ impl Lines {
     }
 }
 
-/// What the session knows. A session that cannot answer knows nothing; the next call says why.
+/// The names that the session knows. A session that cannot answer knows none; the next call says why.
 async fn completions(session: &mut Session, code: &str) -> Completions {
     let Ok(response) = session.complete(code).await else { return Completions::default() };
     if response.state != State::Kept {
@@ -194,7 +194,7 @@ impl ConditionalEventHandler for Clear {
     }
 }
 
-/// What the editor asks while a line is being typed.
+/// The questions of the editor while a line is being typed.
 #[derive(Helper, Highlighter, Hinter, Validator)]
 struct Typing {
     language: ReplLanguage,

@@ -15,7 +15,7 @@ use super::stop::Requests;
 use crate::environment::Environment;
 use crate::tell;
 
-/// What stands before a line that is typed.
+/// The text before a line that is typed.
 const PROMPT: &str = "> ";
 
 /// Questions from standard input.

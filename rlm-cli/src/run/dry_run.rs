@@ -59,7 +59,7 @@ fn priced(model: &str, prices: &Prices) -> String {
     }
 }
 
-/// What so many rollouts may cost, if they are like the recorded ones. None if the cost of none is known.
+/// The cost of so many rollouts, if they are like the recorded ones. None if the cost of none is known.
 fn estimate(rollouts: usize, recorded: &[Metrics]) -> Option<String> {
     let costs: Vec<f64> =
         recorded.iter().filter_map(|metrics| metrics.cost_usd).filter(|cost| *cost > 0.0).collect();

@@ -1,4 +1,4 @@
-//! What copies of contexts leave out, in words.
+//! A report, in words, of the files that copies of contexts leave out.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -36,7 +36,7 @@ impl Sink for LeftOutNotices {
     }
 }
 
-/// What a copy left out, in one line; None if that is nothing. `switch` turns the rules of `.gitignore` off.
+/// The files that a copy left out, in one line; None if there are none. `switch` turns the rules of `.gitignore` off.
 pub(crate) fn words(left_out: &[LeftOut], switch: &str) -> Option<String> {
     let each = |left_out: &LeftOut| match left_out.reason {
         LeftOutReason::Gitignore => format!("{} (.gitignore; {switch} copies them)", names(left_out)),

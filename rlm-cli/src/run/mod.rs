@@ -190,7 +190,7 @@ async fn lost(host: HostProcess, events: Option<Arc<Events>>) {
     }
 }
 
-/// What goes to standard output.
+/// The text for standard output.
 enum Output {
     Answer,
     Json,
@@ -253,7 +253,7 @@ impl Work {
         }
     }
 
-    /// What it would run.
+    /// A report of what it would run.
     fn plan(&self, provenance: &Provenance) -> anyhow::Result<Plan> {
         match self {
             Self::One(_) | Self::Feed(_) => Ok(Plan::ONE),

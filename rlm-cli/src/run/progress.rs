@@ -45,7 +45,7 @@ pub(crate) struct Tally {
     cost_usd: f64,
     /// A model whose price is not known.
     unpriced: Option<String>,
-    /// What the context of the latest rollout leaves out.
+    /// The files that the context of the latest rollout leaves out.
     pub(crate) left_out: Vec<LeftOut>,
 }
 
@@ -202,7 +202,7 @@ impl Progress {
         Some(Self { bar, max_turns, state: Mutex::default(), display })
     }
 
-    /// What the rollout came to, in one line.
+    /// The outcome of the rollout, in one line.
     pub(super) fn summary(&self, time: Duration) -> String {
         format!("{} · {:.1} s", self.state().tally.summary(), time.as_secs_f64())
     }

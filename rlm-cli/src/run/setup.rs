@@ -208,7 +208,7 @@ pub(crate) async fn close(host: Host) {
     }
 }
 
-/// What copies of a context's directories leave out.
+/// The files that copies of a context's directories leave out.
 pub(crate) fn context_filter(settings: &Settings) -> Result<ContextFilter, Usage> {
     let exclude = settings.get(&EXCLUDE).unwrap_or_default();
     ContextFilter::new(settings.value(&GITIGNORE), &exclude).map_err(|error| Usage::new(error.to_string()))

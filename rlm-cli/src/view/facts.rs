@@ -84,7 +84,7 @@ fn of_model_call(call: &ModelCall) -> Vec<String> {
     facts
 }
 
-/// What was not sent as it came, in a sentence.
+/// A sentence on the parts of the conversation that were not sent as they came.
 pub(super) fn of_adapted(sentence: &str) -> String {
     format!("not sent as it came: {sentence}")
 }

@@ -109,7 +109,7 @@ struct Rollout {
     /// A summary has replaced messages since the last prompt.
     is_compacted: bool,
     last: Option<Prompt>,
-    /// What was found for each turn.
+    /// The finding for each turn.
     found: Vec<(u32, Found)>,
     sums: Sums,
 }
@@ -117,7 +117,7 @@ struct Rollout {
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Said {
-    /// Of its bytes.
+    /// The hash of its bytes.
     hash: u64,
     is_reply: bool,
 }

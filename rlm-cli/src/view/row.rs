@@ -1,4 +1,4 @@
-//! What the page's overview knows of a rollout, as JSON.
+//! A rollout in the page's overview, as JSON.
 
 use std::collections::BTreeMap;
 

@@ -448,7 +448,7 @@ struct Changes<'a, T> {
 }
 
 impl Messages {
-    /// What the page does not know; None if there is nothing.
+    /// The parts that the page does not know; None if it knows all.
     fn news(&mut self) -> Option<Event> {
         let so_far = self.live.so_far();
         if so_far.trouble != self.told {

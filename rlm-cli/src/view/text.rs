@@ -13,11 +13,11 @@ pub(super) struct Length {
 /// Lengths of texts by kind. None: the whole text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lengths {
-    /// Of outputs, messages and answers.
+    /// Most characters of outputs, messages and answers.
     pub(super) text: Option<Length>,
-    /// Of code and arguments.
+    /// Most characters of code and arguments.
     pub(super) code: Option<Length>,
-    /// Of prompts of sub-LLMs and their replies.
+    /// Most characters of prompts of sub-LLMs and their replies.
     pub(super) sub_call: Option<Length>,
 }
 

@@ -64,7 +64,7 @@ pub(super) fn print(rollouts: &Rollouts, look: TreeStyle, output: &mut dyn Write
 #[derive(Debug)]
 pub(super) struct Following {
     look: TreeStyle,
-    /// What of each rollout is printed, by its number.
+    /// The parts of each rollout that are printed, by its number.
     printed: Vec<Printed>,
     /// The rollout of the latest line.
     latest: Option<usize>,

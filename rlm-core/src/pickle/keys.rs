@@ -59,7 +59,7 @@ enum Shape {
 #[derive(Default)]
 pub(super) struct Keys {
     numbers: HashMap<Shape, u32>,
-    /// By address. The value is held so that no other takes its address.
+    /// The known values by address. A value is held so that no other takes its address.
     known: HashMap<usize, (Value, u32)>,
     next: u32,
     /// The last container of each number, and the place there.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What of its host a session can reach.
+/// The part of its host that a session can reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
     /// How much of the host is out of reach.
@@ -41,7 +41,7 @@ pub enum Confine {
     Off,
     /// The full one, or no session.
     Full,
-    /// That which needs no namespaces, or no session.
+    /// The level that needs no namespaces, or no session.
     Landlock,
     /// The first of these that the host allows, or none.
     Try,

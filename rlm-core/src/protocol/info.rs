@@ -32,7 +32,7 @@ pub struct Info {
     pub pid: Option<i32>,
     /// True if the answer was declared final.
     pub answer_ready: bool,
-    /// What of the host the session can reach.
+    /// The part of the host that the session can reach.
     #[serde(default, skip_serializing_if = "Confinement::is_off")]
     pub confinement: Confinement,
     /// Limits of the session's resources.

@@ -64,7 +64,7 @@ pub struct Context {
     pub allowed_paths: Vec<std::path::PathBuf>,
 }
 
-/// What can complete code that is being typed: `result` of the response to op `complete`, as JSON text.
+/// The words that can complete code that is being typed: `result` of the response to op `complete`, as JSON text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completions {
     /// Offset in the code, in bytes, of the part that a candidate replaces. The part ends where the code ends.

@@ -42,7 +42,7 @@ pub const RLM_QUERY_BATCHED: &str = "rlm_query_batched";
 /// Beginning of the text that stands for the answer of such a rollout that has none.
 pub const QUERY_ERROR: &str = "Error in rlm_query: ";
 
-/// What a line says, after a number, of results that were paid for before.
+/// The words of a line, after a number, for results that were paid for before.
 pub const PAID_BEFORE: &str = " paid for before";
 
 /// The words in the line of `rlm_query` that mark an answer as not final.

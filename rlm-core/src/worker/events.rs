@@ -27,7 +27,7 @@ use crate::sys;
 /// Longest wait for a guard that still holds a signal: it passes signals on as soon as it runs.
 const GUARD_LIMIT: Duration = Duration::from_millis(20);
 
-/// What the server has of the processes above it, which namespaces may hide from it.
+/// The server's access to the processes above it, which namespaces may hide from it.
 #[derive(Debug)]
 pub struct Above {
     /// The guard.
@@ -45,7 +45,7 @@ pub struct Above {
 }
 
 impl Above {
-    /// Of a server that this process, the guard, is about to start.
+    /// The processes above a server that this process, the guard, is about to start.
     #[must_use]
     pub fn new(host: Option<Pid>, forwarding: ForwardFlag) -> Self {
         Self {

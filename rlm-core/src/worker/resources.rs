@@ -127,7 +127,7 @@ impl ResourceLimits {
     }
 }
 
-/// What one process needs to come under the limits.
+/// The means by which one process comes under the limits.
 #[derive(Debug)]
 pub struct Entry {
     rlimits: Vec<(Resource, u64, u64)>,

@@ -67,7 +67,7 @@ pub(super) struct Target {
     written: usize,
 }
 
-/// What has become of a response so far.
+/// The fate of a response so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Nobody has read any of it yet.
@@ -133,7 +133,7 @@ impl ResponseFifos {
         self.held.take().map(|fifo| Target { fifo, is_held: true, written: 0 })
     }
 
-    /// What has become of the response that was written to this FIFO.
+    /// The fate of the response that was written to this FIFO.
     ///
     /// # Errors
     /// None that a FIFO gives.

@@ -150,7 +150,7 @@ mod tests {
         Interrupt,
         /// Part of a report arrives, and silence counts from then on.
         Part,
-        /// What had arrived is not a report.
+        /// The bytes that had arrived are not a report.
         Dropped,
     }
 

@@ -251,9 +251,9 @@ impl Wanted {
 /// The paths of a host that a confined session has besides those of its system, its interpreter and its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
-    /// Those that it can read.
+    /// Paths that it can read.
     pub read: Vec<PathBuf>,
-    /// Those that it can write.
+    /// Paths that it can write.
     pub write: Vec<PathBuf>,
     /// Most bytes in each of its own directories for temporary files. None: the default.
     pub tmp_bytes: Option<u64>,

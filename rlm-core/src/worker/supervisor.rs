@@ -453,7 +453,7 @@ pub fn wait_until_ready(
 /// Starts an interpreter with `start`, which waits until it is ready, and again if a signal ended it before.
 ///
 /// # Errors
-/// That of the last try.
+/// The error of the last try.
 pub fn start_until_ready(mut start: impl FnMut() -> Result<(), Exit>) -> Result<(), Exit> {
     for _ in 1..START_TRIES {
         match start() {

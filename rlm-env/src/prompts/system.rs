@@ -76,7 +76,7 @@ impl SystemPrompt<'_> {
     }
 }
 
-/// What the system prompt says of the files of a rollout in a directory of the user's.
+/// The system prompt's words on the files of a rollout in a directory of the user's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkingDir<'a> {
     /// The directory.

@@ -32,7 +32,7 @@ pub(super) fn tools(past: &PastSession, root: &Path) -> Vec<Tool> {
 
 #[derive(Debug)]
 struct PastChildren {
-    /// Those that have not been asked for yet, in the order of their starts.
+    /// Children that have not been asked for yet, in the order of their starts.
     left: Mutex<Vec<PastChild>>,
     /// The models of the past rollout and its children.
     models: Vec<String>,

@@ -52,7 +52,7 @@ pub struct ReplayConfig {
     pub dir: PathBuf,
     /// The session's working directory.
     pub workdir: Workdir,
-    /// What copies of a context's directories leave out.
+    /// Files that copies of a context's directories leave out.
     pub context_filter: ContextFilter,
     /// The root tools.
     pub tools: Tools,
@@ -92,7 +92,7 @@ pub struct ReplayResult<'a> {
     pub calls: Vec<ComparedCall<'a>>,
     /// Differences in the last answer, if the source has one only for the whole session.
     pub answer: Vec<Difference>,
-    /// What the copy of the context left out, by reason.
+    /// Files that the copy of the context left out, by reason.
     pub left_out: Vec<LeftOut>,
 }
 

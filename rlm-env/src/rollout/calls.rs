@@ -30,7 +30,7 @@ const BASH_TAGS: [&str; 4] = ["bash", "sh", "shell", "repl"];
 /// Tags of fenced blocks with Python code.
 const PYTHON_TAGS: [&str; 4] = ["python", "py", "python3", "repl"];
 
-/// What a reply of the root model asks for.
+/// The request that a reply of the root model makes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ReplyRequest {
     /// These calls, at least one, in order.

@@ -29,7 +29,7 @@ pub struct RolloutConfig {
     pub context: Context,
     /// An existing directory to work in, in place of a private one. The context goes into the private one all the same, beside it.
     pub working_dir: Option<PathBuf>,
-    /// What copies of the context's directories leave out.
+    /// Files that copies of the context's directories leave out.
     pub context_filter: ContextFilter,
     /// The language of the REPL.
     pub language: ReplLanguage,

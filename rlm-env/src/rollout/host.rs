@@ -73,7 +73,7 @@ pub struct Host {
     endpoint: Endpoint,
 }
 
-/// What a rollout needs of its host. Clones are the same host.
+/// The parts of its host that a rollout needs. Clones are the same host.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) config: Arc<HostConfig>,

@@ -54,7 +54,7 @@ pub(crate) fn query_tools(answering: &Arc<dyn Answering>) -> Vec<Tool> {
 #[derive(Debug)]
 pub(crate) struct Answers {
     pub(crate) results: Vec<Result<RolloutResult, String>>,
-    /// Those that were paid for in a call before, whose code did not get them.
+    /// Number of results that were paid for in a call before, whose code did not get them.
     pub(crate) before: usize,
     pub(crate) receipt: Receipt,
 }
@@ -122,7 +122,7 @@ fn found(file: &Path, directories: &[PathBuf]) -> Result<PathWithin, String> {
 /// A number that is another one once something in a question's files, and in its directories, has changed.
 struct State {
     hasher: DefaultHasher,
-    /// Those of [`COMPARED_BYTES`] that are left.
+    /// The rest of [`COMPARED_BYTES`].
     bytes: u64,
 }
 

@@ -25,7 +25,7 @@ pub struct Recursion {
     node: Option<Node>,
 }
 
-/// What children at one depth have.
+/// The means of children at one depth.
 #[derive(Clone, Debug, Default)]
 pub struct Level {
     /// The model that leads them. None: that of their parents.
@@ -94,7 +94,7 @@ impl Recursion {
         Self { node: Some(node), ..self.clone() }
     }
 
-    /// What children at this depth have.
+    /// The means of children at this depth.
     pub(super) fn level(&self, depth: u32) -> Option<&Level> {
         let at = usize::try_from(depth).unwrap_or(usize::MAX).saturating_sub(1);
         self.levels.get(at).or(self.levels.last())

@@ -1,4 +1,4 @@
-//! What the tools of a rollout know of it while it runs.
+//! Facts of a running rollout that its tools know.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;

@@ -16,7 +16,7 @@ pub struct CallClock(Arc<Mutex<State>>);
 struct State {
     /// Where the worker looks.
     control: Option<ControlDir>,
-    /// Those for whom it stands still.
+    /// Number of calls for which the clock stands still.
     waiting: usize,
     stood_still: Duration,
     /// When it began to stand still, on `CLOCK_MONOTONIC`.

@@ -46,7 +46,7 @@ pub enum SessionError {
     /// A descriptor cannot be used: the system has run out of them, or the control directory was removed.
     #[error("cannot {operation}")]
     Io {
-        /// What failed, as a verb phrase: "open the worker's FIFOs".
+        /// The action that failed, as a verb phrase: "open the worker's FIFOs".
         operation: &'static str,
         /// The system's error.
         #[source]

@@ -63,7 +63,7 @@ pub struct SessionConfig {
     pub env: Vec<(OsString, OsString)>,
     /// Time limit of calls that do not set one. None: no limit.
     pub exec_timeout: Option<Duration>,
-    /// What of this host the session may reach. None: `RLM_CONFINE` of `env`, off by default.
+    /// The part of this host that the session may reach. None: `RLM_CONFINE` of `env`, off by default.
     pub confine: Option<Confine>,
     /// Bound on the output returned per stream, in bytes. None: the worker's default.
     pub max_output_bytes: Option<usize>,

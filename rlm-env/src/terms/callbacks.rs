@@ -9,7 +9,7 @@ pub enum Callbacks {
     /// Over HTTP, from anywhere in the code.
     #[default]
     Network,
-    /// By the host: it finds the calls in the code before the code runs, makes them, and puts the values in their
+    /// The host makes them: it finds the calls in the code before the code runs, makes them, and puts the values in their
     /// places. Such a call is a statement of its own, `name = tool(literals)`. See `docs/interception.md`.
     Intercept,
 }

@@ -57,7 +57,7 @@ pub struct ToolCall {
     pub code: String,
     /// Time limit of this call; the tool's when None.
     pub timeout: Option<Duration>,
-    /// What to do while other calls are being served.
+    /// The action for a call while other calls are being served.
     pub when_busy: WhenBusy,
 }
 
@@ -67,7 +67,7 @@ impl From<&str> for ToolCall {
     }
 }
 
-/// What a call does while other calls are being served.
+/// The action of a call while other calls are being served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenBusy {
     /// Wait for its turn.

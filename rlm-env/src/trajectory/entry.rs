@@ -111,7 +111,7 @@ pub struct RolloutStarted {
     pub context_files: u64,
     /// Size of the working directory in bytes.
     pub context_bytes: u64,
-    /// What the copy of the context left out, by reason. Older trajectories do not have this field.
+    /// Files that the copy of the context left out, by reason. Older trajectories do not have this field.
     #[serde(default)]
     pub context_left_out: Vec<LeftOut>,
 }
@@ -208,7 +208,7 @@ pub struct ModelCall {
     /// The reason why the reply ended, as the server gave it: `stop`, `tool_calls`, `length`, `content_filter`, …
     #[serde(default)]
     pub finish_reason: Option<String>,
-    /// What of the conversation was not sent as it came, and why: a sentence for each kind.
+    /// Changes to the conversation before it was sent, and their reasons: a sentence for each kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adapted: Vec<String>,
     /// An object of the fields that the server added to the reply, such as `logprobs` and `token_ids`.
@@ -348,7 +348,7 @@ pub struct RolloutScored {
 }
 
 impl RolloutScored {
-    /// What scoring came to.
+    /// The outcome of scoring.
     #[must_use]
     pub fn new(score: Result<f64, String>) -> Self {
         match score {

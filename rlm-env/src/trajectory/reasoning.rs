@@ -29,7 +29,7 @@ const FIELDS: [&str; 13] = [
 /// Types of the parts of a text.
 const PARTS: [&str; 5] = ["thinking", "redacted_thinking", "reasoning", "reasoning_text", "thought"];
 
-/// What LiteLLM puts between an id of a call and a signature.
+/// LiteLLM's separator between an id of a call and a signature.
 const SIGNED_ID: &str = "__thought__";
 
 /// A message without the model's reasoning, and the names of what was left out.

@@ -73,7 +73,7 @@ impl PathWithin {
     /// Does something with a path that leads to it, and to nothing else, for as long as that takes.
     ///
     /// # Errors
-    /// That of what is done, or it is not there any more.
+    /// The error of `act`, or that the place is not there any more.
     pub fn with_place<T>(&self, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
         let handle = handle(&self.directory, &self.below)?;
         if Identity::from(&handle.metadata()?) != self.identity {

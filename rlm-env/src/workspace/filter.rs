@@ -8,7 +8,7 @@ use rlm_rootd::nav::{IgnoreRules, Ignored, InvalidPattern, is_version_control};
 
 use crate::terms::LeftOutReason;
 
-/// What copies of a context's directories leave out. A path of the context itself is always copied.
+/// Files that copies of a context's directories leave out. A path of the context itself is always copied.
 #[derive(Clone, Debug)]
 pub struct ContextFilter {
     gitignore: bool,

@@ -214,7 +214,7 @@ impl Summary {
         self.bytes
     }
 
-    /// What is not there, by reason.
+    /// Files that are not there, by reason.
     pub(crate) fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }

@@ -24,7 +24,7 @@ pub enum Exhausted {
     Unpriced(Unpriced),
     /// The ledger in another program has no room for it.
     Refused {
-        /// What it said.
+        /// The words of the other program.
         reason: String,
     },
 }
@@ -32,11 +32,11 @@ pub enum Exhausted {
 /// Whose budget does not allow a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// That of the rollout itself.
+    /// The budget of the rollout itself.
     Own,
-    /// That of a rollout above it, whose code has started it.
+    /// The budget of a rollout above it, whose code has started it.
     Parent,
-    /// That of several rollouts together.
+    /// The budget of several rollouts together.
     All,
 }
 

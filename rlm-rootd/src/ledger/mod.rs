@@ -548,7 +548,7 @@ impl Reservation {
     }
 }
 
-/// What a rollout has reserved for its last turn goes back.
+/// Gives back what a rollout has reserved for its last turn.
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.release_later();

@@ -31,7 +31,7 @@ const ATTEMPTS: usize = 3;
 #[derive(Debug)]
 pub struct RemoteLedger {
     server: CallbackServer,
-    /// What it is being told.
+    /// The news that it is being told.
     telling: TaskTracker,
 }
 
@@ -39,7 +39,7 @@ impl RemoteLedger {
     /// The ledger at this address. `secret` goes with each request as a bearer token.
     ///
     /// # Errors
-    /// What is wrong with the address or the secret, as a sentence.
+    /// The fault of the address or the secret, as a sentence.
     pub fn new(url: &str, secret: Option<&str>) -> Result<Arc<Self>, String> {
         Ok(Arc::new(Self { server: CallbackServer::new(url, secret)?, telling: TaskTracker::new() }))
     }
@@ -121,7 +121,7 @@ impl RemoteLedger {
     }
 }
 
-/// What the other program has reserved for one request.
+/// The amount that the other program has reserved for one request.
 #[derive(Debug)]
 pub(super) struct RemoteReservation {
     ledger: Arc<RemoteLedger>,

@@ -18,7 +18,7 @@ pub(super) struct Failure {
     /// True if the model may have answered although no reply arrived.
     pub(super) may_have_cost: bool,
     pub(super) retry: Retry,
-    /// What the server said, not shortened; empty where it said nothing.
+    /// The server's words, not shortened; empty where it said nothing.
     pub(super) said: String,
 }
 
@@ -117,7 +117,7 @@ pub(super) fn unusable(why: String) -> Failure {
     Failure { error, may_have_cost: true, retry: Retry::Once, said: String::new() }
 }
 
-/// What an HTML page is called, if the text is one.
+/// The title of an HTML page, if the text is one.
 pub(super) fn page_title(text: &str) -> Option<String> {
     if !text.trim_start().starts_with('<') {
         return None;

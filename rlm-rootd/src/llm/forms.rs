@@ -53,7 +53,7 @@ const CALLS: &[(&str, &str, CallReader)] = &[
     ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", |scanner, close| scanner.deepseek(close)),
 ];
 
-/// What may follow the end of a parameter's value. Elsewhere, the same mark belongs to the value.
+/// Marks that may follow the end of a parameter's value. Elsewhere, the same mark belongs to the value.
 const AFTER_VALUES: &[(&str, &[&str])] = &[
     ("</parameter>", &["<parameter=", "</function>", "<parameter name=", "</invoke>"]),
     ("</｜DSML｜parameter>", &["<｜DSML｜parameter name=", "</｜DSML｜invoke>"]),

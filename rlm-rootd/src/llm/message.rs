@@ -181,8 +181,8 @@ pub(super) fn as_reply(mut message: Json) -> Json {
     message
 }
 
-/// What a model, or a filter of its server, refused with; None for a reply that was not refused. `finish_reason` is the reason why
-/// the reply ended.
+/// The words with which a model, or a filter of its server, refused; None for a reply that was not refused. `finish_reason` is the
+/// reason why the reply ended.
 #[must_use]
 pub fn refusal(message: &Json, finish_reason: Option<&str>) -> Option<String> {
     let words = message.get("refusal").and_then(Json::as_str).filter(|words| !words.trim().is_empty());

@@ -191,7 +191,7 @@ pub struct Models {
     url: Url,
     /// The rules of the server for each model, as far as they are known by now.
     rules: RwLock<HashMap<String, Arc<Rules>>>,
-    /// What the server lists as the owner of its models.
+    /// The name that the server lists as the owner of its models.
     owner: OnceLock<String>,
     /// The host in the base URL, with its port if it has one.
     host: String,

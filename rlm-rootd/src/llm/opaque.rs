@@ -13,7 +13,7 @@ const NAMES: [&str; 6] = [
 /// Letters without a gap from which on a text is taken for a signature, whatever its name.
 const LONG: usize = 80;
 
-/// What stands in place of one.
+/// The text in place of a signature.
 const GAP: &str = "[signature]";
 
 /// The text without the signatures and the encrypted reasoning in it.

@@ -44,7 +44,7 @@ const MAX_EXTRA_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) body: Json,
-    /// What of the request was not sent as it came, and why.
+    /// Changes to the request before it was sent, and their reasons.
     pub(super) adapted: Vec<String>,
 }
 

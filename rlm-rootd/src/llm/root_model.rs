@@ -101,7 +101,7 @@ pub struct ChatReply {
     pub finish_reason: Option<String>,
     /// An object of the fields that the server added, such as `logprobs` and `token_ids`.
     pub extra: Option<Json>,
-    /// What of the conversation was not sent as it came, and why: a sentence for each kind. Empty for most servers.
+    /// Changes to the conversation before it was sent, and their reasons: a sentence for each kind. Empty for most servers.
     pub adapted: Vec<String>,
     /// Id of the request, if the server was told one.
     pub request_id: Option<String>,

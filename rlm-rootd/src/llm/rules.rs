@@ -134,11 +134,11 @@ pub enum NullContent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArgumentsForm {
-    /// Those that are no JSON object are sent as `{}`.
+    /// Arguments that are no JSON object are sent as `{}`.
     Json,
 }
 
-/// What of a request a server takes. By default all goes as it is.
+/// The form of requests that a server takes. By default all goes as it is.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
@@ -172,7 +172,7 @@ pub struct Rules {
     /// True if the server refuses calls without ids of their own, so that they get ours.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fill_ids: bool,
-    /// What is joined to the first call of a reply that has none of it from the model.
+    /// Fields that are joined to the first call of a reply that has none of them from the model.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub first_call_signature: Map<String, Json>,
     /// The text of a reply that is sent between the answer of a tool and a message of the user; none by default.
@@ -195,7 +195,7 @@ impl Api {
     }
 }
 
-/// What a setting says of a model's server: a row of the table of servers, and rules that come before it.
+/// A setting for a model's server: a row of the table of servers, and rules that come before it.
 #[derive(Clone, Debug, Default)]
 pub struct ServerRules {
     /// The name of the row.

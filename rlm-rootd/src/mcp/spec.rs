@@ -1,4 +1,4 @@
-//! What is known of a server before it is started.
+//! The known facts of a server before it is started.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Rules of `.gitignore` files: what does not belong to a directory's project.
 //!
-//! Those of the files below the directory that is read, and no others: not the host's, nor those of directories above it.
+//! Only the files below the directory that is read count: not the host's, nor those of directories above it.
 
 use std::ffi::OsStr;
 use std::io::Read;

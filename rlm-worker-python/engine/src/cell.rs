@@ -24,13 +24,13 @@ const FUTURES: i32 = 0x1fe_0000;
 /// `inspect.CO_COROUTINE`: the code awaits at top level.
 const COROUTINE: i32 = 0x80;
 
-/// What some editors put before a file.
+/// The byte-order mark that some editors put before a file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Up to so many bytes of code are compared with what was written: that takes as long as compiling the code, or longer.
 const MAX_COMPARED: usize = 256 * 1024;
 
-/// What runs cells: the namespace, and what was fetched of Python at the start.
+/// The runner of cells: the namespace, and the objects of Python that were fetched at the start.
 pub(crate) struct Cells {
     namespace: Py<PyDict>,
     compile: Py<PyAny>,
@@ -50,11 +50,11 @@ pub(crate) struct Cells {
     futures: i32,
 }
 
-/// What a cell is made of.
+/// The parts of a cell.
 pub(crate) struct Source<'a> {
     /// The code that runs.
     code: &'a str,
-    /// What was written, where it is something else: what tracebacks show.
+    /// The code as it was written, where that is something else: tracebacks show it.
     written: Option<&'a str>,
 }
 
@@ -275,7 +275,7 @@ impl Cells {
         Ok((statements, expression.transpose()?))
     }
 
-    /// What the host is told of an exception.
+    /// The report of an exception to the host.
     pub(crate) fn describe(&self, py: Python<'_>, error: PyErr) -> Failure {
         let value = error.value(py);
         if let Some(traceback) = error.traceback(py) {

@@ -151,7 +151,7 @@ async fn start_at_once(level: Confine) -> Duration {
     took
 }
 
-/// Of a worker's two processes and its interpreter.
+/// The private memory of a worker's two processes and its interpreter.
 fn private_kib(guard: Pid) -> u64 {
     let of_one = |pid: Pid| {
         let rollup =

@@ -1,4 +1,4 @@
-//! What a page that shows a run costs the run: rollouts under way at once, with a browser that reads and one that does not.
+//! The cost, for a run, of a page that shows it: rollouts under way at once, with a browser that reads and one that does not.
 //!
 //! The peer is the same batch without a page. They take turns; the table has medians of the rollouts' mean time.
 //! Build the programs first: `cargo build --release --workspace`.

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Defect {
     /// Its class.
     pub class: Class,
-    /// What came, and what was expected.
+    /// The response that came, and the one that was expected.
     pub what: String,
 }
 

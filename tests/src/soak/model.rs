@@ -1,4 +1,4 @@
-//! What the documentation promises about a session, call by call.
+//! The promises of the documentation about a session, call by call.
 
 use rlm_core::protocol::{Info, Outcome, Response, State};
 
@@ -131,7 +131,7 @@ impl Model {
         if is_shown { Ok(response) } else { Err(silent()) }
     }
 
-    /// What is the same for every response.
+    /// The checks that are the same for every response.
     fn check_form(&self, step: &Step, response: &Response) -> Result<(), Defect> {
         let damaged = |what: String| Err(Defect::new(Class::Damaged, what));
         if response.status != response.outcome.status() {

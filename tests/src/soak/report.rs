@@ -1,4 +1,4 @@
-//! What a soak found.
+//! The findings of a soak.
 
 use std::cmp::max;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub struct Report {
     pub calls: usize,
     /// Rollouts run.
     pub rollouts: usize,
-    /// What was found, in order.
+    /// The findings, in order.
     pub findings: Vec<Finding>,
     /// Wall-clock time.
     pub took: Duration,
@@ -33,7 +33,7 @@ pub struct Report {
 /// A broken promise, and the calls that lead to it.
 #[derive(Debug)]
 pub struct Finding {
-    /// What is fixed for the session, and its number; None for a rollout.
+    /// The fixed parts of the session, and its number; None for a rollout.
     pub session: Option<(usize, Frame)>,
     /// The broken promise.
     pub defect: Defect,

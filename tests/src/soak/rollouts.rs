@@ -62,7 +62,7 @@ enum Turn {
     Stumble,
 }
 
-/// What happens to a rollout from outside, after some milliseconds.
+/// A disturbance of a rollout from outside, after some milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disturbance {
     Stop(u64),

@@ -20,12 +20,12 @@ const LONG: usize = 300;
 /// the last large call had, for a while; and the most descriptors.
 const LOOKS: usize = 20;
 
-/// What a session did.
+/// The record of a session.
 #[derive(Debug)]
 pub struct Run {
     /// The calls that were made.
     pub steps: Vec<Step>,
-    /// What came of each, for the statistics: its kind and ending.
+    /// The kind and the ending of each call, for the statistics.
     pub(crate) endings: Vec<String>,
     /// The promise that was broken, after which nothing more was called.
     pub defect: Option<Defect>,

@@ -9,15 +9,15 @@ use serde_json::Value;
 pub struct Step {
     /// The production of the grammar that made it.
     pub kind: String,
-    /// What is sent.
+    /// The request that is sent.
     pub request: Request,
     /// The way the host reads the response.
     #[serde(default)]
     pub reading: Reading,
-    /// What the host does to the worker around the call.
+    /// The host's actions on the worker around the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance: Option<Disturbance>,
-    /// What the code prints and changes, in this order.
+    /// The output and the changes of the code, in this order.
     #[serde(default)]
     pub effects: Vec<Effect>,
     /// The endings of which one must come, unless the session's state or a disturbance allows another.
@@ -61,7 +61,7 @@ pub enum Reading {
     Forked,
 }
 
-/// What the host does around a call. Times are in microseconds after the request.
+/// An action of the host around a call. Times are in microseconds after the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Disturbance {
     /// SIGINT to the worker.

@@ -16,7 +16,7 @@ struct Client {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// What it has shown, and was not asked for yet.
+    /// Updates that it has shown, and that no one has asked for yet.
     seen: Vec<Value>,
     place: Place,
 }
@@ -619,7 +619,7 @@ fn what_cannot_be_is_an_error_that_says_why() {
     assert_eq!(requests[0].body["messages"][1]["content"], "Read\n\n[a b](/tmp/a b)");
 }
 
-/// What a trainer should try again, and what it should not.
+/// Failures that a trainer should try again, and those that it should not.
 #[test]
 fn a_failure_says_whether_the_server_refused_or_failed() {
     let model = ScriptedModel::start([

@@ -37,7 +37,7 @@ impl Watcher {
         tokio::time::timeout(rlm_tests::PATIENCE, waited).await.expect("it comes").unwrap();
     }
 
-    /// What it has seen since it was asked before.
+    /// The output that it has seen since it was asked before.
     fn take(&self) -> [String; 2] {
         self.seen.send_replace(<[String; 2]>::default())
     }

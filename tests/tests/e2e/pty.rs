@@ -19,7 +19,7 @@ pub(crate) fn at_pty(place: &Place, plain: &Command) -> CommandBuilder {
     command
 }
 
-/// What a terminal shows.
+/// The screen of a terminal.
 pub(crate) struct Screen {
     output: Box<dyn Read + Send>,
     /// From the end of the text that was expected last.

@@ -19,7 +19,7 @@ struct Repl<'a> {
     terminal: Box<dyn MasterPty + Send>,
     input: Option<Box<dyn Write + Send>>,
     screen: Screen,
-    /// What the terminal showed before the first prompt.
+    /// The text on the terminal before the first prompt.
     banner: String,
 }
 

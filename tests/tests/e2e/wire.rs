@@ -252,7 +252,7 @@ fn one_malformed_write_gets_one_answer() {
     worker.end();
 }
 
-/// What a process that a host forks has of the host's last reader, until it executes its program.
+/// The host's last reader, as a process has it that the host forks, until it executes its program.
 #[test]
 fn a_response_is_not_lost_to_a_reader_that_the_host_forked() {
     let mut worker = Worker::bash();

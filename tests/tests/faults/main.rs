@@ -75,7 +75,7 @@ enum Language {
     Python,
 }
 
-/// What must become of the worker.
+/// The state in which the worker must be after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     /// Every request gets its response, and the session keeps its state.

@@ -29,7 +29,7 @@ struct Module {
     file: PathBuf,
     /// The full paths of what it imports.
     imports: Vec<ModulePath>,
-    /// What it passes on: the name it has here, and its full path. A glob has the name `*`.
+    /// The names that it passes on: the name that each has here, and its full path. A glob has the name `*`.
     passed_on: Vec<(String, ModulePath)>,
 }
 

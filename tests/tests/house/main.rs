@@ -1,3 +1,4 @@
 //! Checks of the sources themselves.
 
 mod circles;
+mod sentences;

@@ -52,14 +52,14 @@ class Progress:
     done: int
     """Attempts with a result, those that a file of results had included."""
     failed: int
-    """Those among them without an answer."""
+    """Failed attempts among them: attempts without an answer."""
     waiting: int
     running: Mapping[str, int]
     """Running attempts by the address of their node."""
     losses: int
     """How often an attempt was lost with its node, and begun again."""
     spent: Spending
-    """What this program's rollouts have spent."""
+    """The spending of this program's rollouts."""
 
     def __str__(self) -> str:
         nodes = "".join(f" · {name} {count}" for name, count in sorted(self.running.items()))

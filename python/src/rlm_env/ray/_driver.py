@@ -54,7 +54,7 @@ _CLOSE_LIMIT = 15.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What a batch is to do."""
+    """The task of a batch."""
 
     questions: list[Question]
     """Each has an id."""
@@ -62,7 +62,7 @@ class Plan:
     job: Job
     driver_tools: list[Tool[..., Any]]
     context: list[str] | None
-    """Of questions that have none."""
+    """The context of questions that have none."""
     shared_storage: bool
     concurrency: int
     num_cpus: float
@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def cpus(self) -> float:
-        """Of a node's rollouts."""
+        """The CPUs for the rollouts of a node."""
         # Ray's own precision.
         return round(self.num_cpus * self.concurrency, 4)
 
@@ -84,7 +84,7 @@ class Attempt:
     losses: int = 0
     """How often its node died."""
     lost: Spending = Spending()
-    """What was spent until then."""
+    """The spending until then."""
     is_sent: bool = False
     """Whether the node that has it knows of it."""
 
@@ -100,7 +100,7 @@ class Place:
     node: str
     address: str
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Of its actor: another one of the same node has another."""
+    """The name of its actor: another one of the same node has another."""
     actor: Any = None
     has_begun: bool = False
     """Whether the actor has a process: Ray may wait for free CPUs."""
@@ -118,7 +118,7 @@ class State:
 
     waiting: deque[Attempt] = field(default_factory=deque)
     places: dict[str, Place] = field(default_factory=dict)
-    """By the ids of their nodes."""
+    """The places by the ids of their nodes."""
     done: int = 0
     failed: int = 0
     losses: int = 0
@@ -154,10 +154,10 @@ class Driver:
         self._hub: Any = None
         self._has_hub = asyncio.Event()
         self._failed_starts: dict[str, int] = {}
-        """Of nodes, by their ids."""
+        """The number of failed starts, by the ids of nodes."""
         self._ending: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
-        """What has ended the batch."""
+        """The error that has ended the batch."""
 
     async def results(self) -> AsyncGenerator[RolloutResult, None]:
         """The results of all attempts that wait, until `close`. Raises what ends the batch."""

@@ -18,5 +18,5 @@ def constructor_error(error: RayError) -> str | None:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the tables that Ray's have below."""
+    """The words of an error, without the tables that Ray's have below."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

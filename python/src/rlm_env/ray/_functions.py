@@ -100,7 +100,7 @@ class Functions:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended it, except `close`."""
+        """The error that ended it, except `close`."""
         if self._is_closed:
             return None
         if self._serving.cancelled() or not self._loop.is_running():

@@ -33,12 +33,12 @@ Outcome = bytes
 
 @dataclass
 class News:
-    """What a node has spent since it told that before."""
+    """The spending of a node since it told that before."""
 
     settled: list[Mapping[str, Any]] = field(default_factory=list)
     """Ends of reservations."""
     spent: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    """Of requests for which nothing is reserved: ids of rollouts, and what."""
+    """The spending of requests for which nothing is reserved: ids of rollouts, and amounts."""
     number: int = 0
     """How often it has told some before."""
 
@@ -68,9 +68,9 @@ class _Mailbox:
     def __init__(self) -> None:
         self._had = 0
         self._letters: list[Any] = []
-        """Those after the first ones that the reader has had."""
+        """The letters after the first ones that the reader has had."""
         self._came = asyncio.Event()
-        """Of the newest call of `take`: there are letters, or a newer call."""
+        """Set for the newest call of `take`: there are letters, or a newer call."""
 
     def put(self, letter: Any) -> None:
         self._letters.append(letter)
@@ -93,7 +93,7 @@ class _Mailbox:
 
 @dataclass
 class _Asker:
-    """What the hub knows of an actor on a node."""
+    """The hub's knowledge of an actor on a node."""
 
     answers: _Mailbox = field(default_factory=_Mailbox)
     """Keys of what it has asked, and the answers."""
@@ -102,7 +102,7 @@ class _Asker:
 
 
 Key = tuple[str, int]
-"""Of a call of a function: its actor, and its number there."""
+"""The name of a function's call: its actor, and its number there."""
 
 
 class _Hub:
@@ -129,7 +129,7 @@ class _Hub:
         return not self._ledger.is_lost(actor)
 
     async def lose(self, actor: str, rollouts: list[str]) -> list[Spending]:
-        """What these rollouts had spent, whose node has died, or is cut off: then it hears of that by its calls."""
+        """The spending of these rollouts, whose node has died, or is cut off: then it hears of that by its calls."""
         self._ledger.lose(actor)
         for key in [key for key in self._waiting if key[0] == actor]:
             await self.cancel(key)
@@ -137,7 +137,7 @@ class _Hub:
         return await self.spent_by(rollouts)
 
     async def spent_by(self, rollouts: list[str]) -> list[Spending]:
-        """What these rollouts have spent, on all nodes where they were begun."""
+        """The spending of these rollouts, on all nodes where they were begun."""
         return [self._ledger.spent_by(rollout) for rollout in rollouts]
 
     async def spent(self) -> Spending:
@@ -160,7 +160,7 @@ class _Hub:
             self._calls.put((key, None))
 
     async def calls(self, had: int) -> list[Any]:
-        """What has come for the driver, which has had so many. Waits until there is something."""
+        """The letters for the driver, which has had so many. Waits until there are some."""
         return await self._calls.take(had)
 
     async def answer(self, key: Key, outcome: Outcome) -> None:
@@ -169,7 +169,7 @@ class _Hub:
             self._send(key[0], key, outcome)
 
     async def answers(self, actor: str, had: int) -> list[Any] | None:
-        """What has come for an actor that has had so many. Waits until there is some. None: it was taken for dead."""
+        """The letters for an actor that has had so many. Waits until there are some. None: it was taken for dead."""
         answers = [] if self._ledger.is_lost(actor) else await self._askers[actor].answers.take(had)
         return None if self._ledger.is_lost(actor) else answers
 
@@ -184,7 +184,7 @@ _RETRY_PAUSE = 0.1
 
 
 async def letters(take: Any, *args: Any) -> AsyncGenerator[Any, None]:
-    """What comes to a mailbox of the hub, each once, until the hub says that no more will."""
+    """The letters in a mailbox of the hub, each once, until the hub says that there will be no more."""
     had = 0
     while True:
         try:
@@ -210,7 +210,7 @@ class HubClient:
         """Set when the hub says that this actor was taken for dead."""
         self._called = 0
         self._waiting: dict[Any, asyncio.Future[Any]] = {}
-        """What it has asked, by the keys."""
+        """The requests of the actor, by their keys."""
         self._listening: asyncio.Task[None] | None = None
         self._telling: set[asyncio.Future[Any]] = set()
         """Calls with news that are on their way."""

@@ -56,7 +56,7 @@ class Ledger:
         self._lost: set[str] = set()
         """Actors that were taken for dead."""
         self._presumed: dict[str, Counter[str]] = {}
-        """What requests of lost actors were counted at, by their ids, until they are settled after all."""
+        """The amounts that requests of lost actors were counted at, by their ids, until they are settled after all."""
         self._rollouts: dict[str, Counter[str]] = {}
 
     def reserve(self, actor: str, request: Mapping[str, Any]) -> int | str | None:
@@ -112,12 +112,12 @@ class Ledger:
             self._rollouts.setdefault(rollout, Counter()).update(spent)
 
     def spent_by(self, rollout: str) -> Spending:
-        """What a rollout has spent, on all nodes where it was begun."""
+        """The spending of a rollout, on all nodes where it was begun."""
         return _spending(self._rollouts.get(rollout, Counter()))
 
     @property
     def spent(self) -> Spending:
-        """What all requests have cost that were settled."""
+        """The cost of all requests that were settled."""
         return _spending(self._used)
 
     def _try(self, actor: str, request: Mapping[str, Any]) -> int | str | None:

@@ -38,7 +38,7 @@ _HEAD = re.compile(rb'\{"rollout":"(?P<rollout>[^"]*)","time":[^,]*,"event":"(?P
 
 @dataclass(frozen=True)
 class Job:
-    """What all attempts of a batch have in common."""
+    """The parts that all attempts of a batch share."""
 
     arguments: list[str]
     model: str | ChatModel | None
@@ -81,11 +81,11 @@ class _Node:
         self._has_enough = asyncio.Event()
         """Set when no result need wait for others."""
         self._error: Exception | None = None
-        """What ended `rlm`."""
+        """The error with which `rlm` ended."""
         self._exhausted: str | None = None
         """Why the budget has no room for another attempt: `rlm` begins no more."""
         self._came = asyncio.Event()
-        """Of the newest exchange: there are results, or an error, or a newer one."""
+        """Set for the newest exchange: there are results, or an error, or a newer one."""
         self._news = News()
         self._telling: asyncio.Task[None] | None = None
 

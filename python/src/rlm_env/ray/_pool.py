@@ -33,7 +33,7 @@ class _Pooled:
     end: asyncio.Future[None] | None = None
     """Done when it is dead: until then it has a place."""
     waiting: int = 0
-    """Those who wait for its start."""
+    """The callers that wait for its start."""
     got: float = 0.0
     """When `get` gave it away."""
 

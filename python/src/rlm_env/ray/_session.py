@@ -64,7 +64,7 @@ class _Session:
         functions = attached(driver_tools, HubClient(hub, uuid.uuid4().hex))
         self._session = AsyncSession(config, tools=[*tools, *functions], models=models)
         self._calls: dict[str, asyncio.Future[Any]] = {}
-        """What came by `once`, by the keys."""
+        """The results of `once`, by their keys."""
         self._interrupted: set[str] = set()
         """Keys of calls to be interrupted, which may not have come."""
         self._ended = asyncio.Event()
@@ -275,7 +275,7 @@ class SessionActor:
         return info
 
     async def spent(self) -> Spending:
-        """What the session has spent on models."""
+        """The session's spending on models."""
         spending: Spending = await self._ask("spent")
         return spending
 

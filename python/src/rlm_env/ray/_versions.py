@@ -7,7 +7,7 @@ from collections.abc import Callable
 from .._errors import StartError
 
 Versions = tuple[str, str]
-"""Of the package and of its command `rlm`, or why it has none."""
+"""The versions of the package and of its command `rlm`, or the reason why it has none."""
 
 
 def _probe() -> Callable[[], Versions]:

@@ -75,7 +75,7 @@ struct SubCall {
     response: Option<String>,
     usage_summary: Option<Usage>,
     execution_time: Option<f64>,
-    /// That of an RLM that was spawned.
+    /// The trajectory of an RLM that was spawned.
     metadata: Option<Trajectory>,
     error: Option<String>,
 }

@@ -332,7 +332,7 @@ impl End {
     }
 }
 
-/// What a rollout has spent beyond this.
+/// The spending of a rollout beyond this.
 fn beyond(metrics: &Metrics, seen: &Usage) -> Usage {
     let prompt = metrics.root_llm_prompt_tokens.saturating_add(metrics.sub_llm_prompt_tokens);
     let completion = metrics.root_llm_completion_tokens.saturating_add(metrics.sub_llm_completion_tokens);

@@ -36,7 +36,7 @@ pub(in crate::view) struct Rollout {
     pub(in crate::view) unscored: Option<String>,
     /// The number of the first rollout with its question.
     pub(in crate::view) asks: usize,
-    /// Of all models.
+    /// The usage of all models.
     pub(in crate::view) usage: Usage,
     /// The part of it of requests that were cut off, which have no entry.
     pub(in crate::view) cut_off: Usage,
@@ -89,7 +89,7 @@ pub(in crate::view) struct ModelCall {
     pub(in crate::view) error: Option<Text>,
     /// The reason why the reply ended, if it is not an ordinary one.
     pub(in crate::view) finish_reason: Option<String>,
-    /// What was not sent as it came, a sentence for each kind.
+    /// A sentence for each kind of change to what was sent.
     pub(in crate::view) adapted: Vec<String>,
 }
 
@@ -134,7 +134,7 @@ pub(in crate::view) struct Output {
 #[derive(Debug)]
 pub(in crate::view) struct Batch {
     pub(super) id: String,
-    /// By index in the batch.
+    /// The prompts by their index in the batch.
     pub(in crate::view) prompts: BTreeMap<usize, Prompt>,
     pub(in crate::view) began: f64,
     pub(in crate::view) ended: f64,

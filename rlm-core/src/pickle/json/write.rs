@@ -31,7 +31,7 @@ impl Value {
     /// Ints may have any size; otherwise this is [`Self::to_json`].
     ///
     /// # Errors
-    /// Those of [`Self::to_json`]; [`WriteError::TooLarge`] counts the bytes written.
+    /// The errors of [`Self::to_json`]; [`WriteError::TooLarge`] counts the bytes written.
     pub fn to_json_text(&self, max_bytes: usize) -> Result<Vec<u8>, WriteError> {
         let mut bytes = Vec::new();
         self.push_json_text(&mut bytes, max_bytes)?;
@@ -41,7 +41,7 @@ impl Value {
     /// Appends [`Self::to_json_text`] to a text. `max_bytes` limits the whole text.
     ///
     /// # Errors
-    /// Those of [`Self::to_json_text`]; part of the value may have been appended.
+    /// The errors of [`Self::to_json_text`]; part of the value may have been appended.
     pub fn push_json_text(&self, text: &mut Vec<u8>, max_bytes: usize) -> Result<(), WriteError> {
         Text { bytes: text, max_bytes, style: Style::Compact }.value(self, 0).map_err(with_root)
     }
@@ -49,7 +49,7 @@ impl Value {
     /// Encodes the value as Python's `json.dumps` does, including spaces: all ASCII, NaN and infinities by name.
     ///
     /// # Errors
-    /// Those of [`Self::to_json_text`], except for NaN and infinities.
+    /// The errors of [`Self::to_json_text`], except for NaN and infinities.
     pub fn to_python_json(&self, max_bytes: usize) -> Result<String, WriteError> {
         let mut bytes = Vec::new();
         Text { bytes: &mut bytes, max_bytes, style: Style::Python }.value(self, 0).map_err(with_root)?;

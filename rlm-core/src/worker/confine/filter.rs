@@ -34,7 +34,7 @@ const ABSENT: &[c_long] = &[
     libc::SYS_userfaultfd,
 ];
 
-/// Those that do not exist where the session shares the host's System V and POSIX IPC.
+/// Calls that do not exist where the session shares the host's System V and POSIX IPC.
 const ABSENT_IN_THE_HOSTS: &[c_long] = &[
     libc::SYS_shmget,
     libc::SYS_shmat,

@@ -23,7 +23,7 @@ const VERSION: libc::c_ulong = 1;
 /// Directories of every session in which it may write. `/proc` is none: what a process may change of itself there needs no right.
 const WRITABLE: [&str; 3] = ["/tmp", "/var/tmp", "/dev"];
 
-/// What is opened to be read and written of `/dev` where the host's is shared. A terminal that a process opens lies in `pts`.
+/// Files of `/dev` that are opened to be read and written where the host's is shared. A terminal that a process opens lies in `pts`.
 const DEVICES: [&str; 8] = [
     "/dev/null",
     "/dev/zero",

@@ -37,7 +37,7 @@ use crate::root_tool::client::Endpoint;
 /// Most bytes in each of `/tmp`, `/var/tmp` and `/dev/shm` by default.
 const TMP_BYTES: u64 = 1 << 30;
 
-/// What the server is the first process of. A user's own namespace is what allows the others.
+/// The namespaces of which the server is the first process. A user's own namespace is what allows the others.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID

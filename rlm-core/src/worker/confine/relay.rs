@@ -86,7 +86,7 @@ impl Outside {
     }
 }
 
-/// What a server says of its confinement.
+/// A server's report on its confinement.
 #[derive(Debug)]
 pub(in super::super) enum Relay {
     /// It is confined. Connections to the listener, if there is one, go to that endpoint.

@@ -19,7 +19,7 @@ use super::failed::{Failed, failed, failed_io};
 /// Where the new root is built.
 const PLACE: &str = "/tmp";
 
-/// What a system's programs are and need, by name: nothing of `/run` and `/opt`, where the sockets of its services lie.
+/// The places of a system's programs and of their files, by name: nothing of `/run` and `/opt`, where the sockets of its services lie.
 const SYSTEM: [&str; 10] = [
     "usr",
     "bin",
@@ -33,7 +33,7 @@ const SYSTEM: [&str; 10] = [
     "sys/devices/system/cpu",
 ];
 
-/// What programs read of `/etc`.
+/// Files of `/etc` that programs read.
 const ETC: [&str; 47] = [
     "ImageMagick-6",
     "ImageMagick-7",
@@ -89,10 +89,10 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Parts of `/proc` that are the kernel's settings.
 const PROC_READ_ONLY: [&str; 5] = ["sys", "irq", "bus", "fs", "sysrq-trigger"];
 
-/// Those that tell everyone of the keys of a user.
+/// Files of `/proc` that tell everyone of the keys of a user.
 const PROC_OF_KEYS: [&str; 2] = ["key-users", "keys"];
 
-/// Those that tell root of the whole host.
+/// Files of `/proc` that tell root of the whole host.
 const PROC_OF_ROOT: [&str; 8] = [
     "kcore",
     "kpagecgroup",
@@ -122,7 +122,7 @@ fn is_of_etc(path: &Path) -> bool {
     ETC.iter().any(|name| path.starts_with(Path::new("/etc").join(name)))
 }
 
-/// What of the host's files every session can read, where it has no root directory of its own.
+/// Files of the host that every session can read, where it has no root directory of its own.
 pub(super) fn system() -> impl Iterator<Item = PathBuf> {
     let of_etc = ETC.map(|name| Path::new("/etc").join(name));
     SYSTEM.into_iter().chain(["proc"]).map(|name| Path::new("/").join(name)).chain(of_etc)
@@ -296,7 +296,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Those of these paths that are there.
+    /// The paths among these that exist.
     fn all(paths: &[PathBuf], attributes: u64) -> impl Iterator<Item = Self> {
         paths.iter().filter_map(move |path| {
             let path: PathBuf = path.components().collect();
@@ -346,7 +346,7 @@ fn link_into(path: &Path, shared: &[PathBuf]) -> Option<PathBuf> {
 /// The new root, while it is built. No link in it is followed: one in a directory of the host's would lead to the host.
 struct Root {
     directory: OwnedFd,
-    /// Those of its own file systems.
+    /// The devices of its own file systems.
     devices: Vec<u64>,
 }
 

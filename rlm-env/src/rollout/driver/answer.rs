@@ -17,7 +17,7 @@ const SET_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Times that it is run: the interpreter may have died just before.
 const SET_ANSWER_TRIES: u32 = 2;
 
-/// What happens to the answer in the session.
+/// Changes of the answer in the session.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AnswerChange {
     /// It is not final.

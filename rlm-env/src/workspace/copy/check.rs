@@ -36,13 +36,13 @@ impl Context {
     }
 }
 
-/// What a context gives by a path.
+/// The file or directory that a context gives by a path.
 pub(super) enum Given<'a> {
     At(&'a Path),
     Within(&'a PathWithin),
 }
 
-/// What a part of a context gives by paths.
+/// The files that a part of a context gives by paths.
 pub(super) fn given(context: &Context) -> Vec<Given<'_>> {
     match context {
         Context::Paths(paths) => paths.iter().map(|path| Given::At(path)).collect(),

@@ -301,7 +301,7 @@ fn mark_last(blocks: &mut [Cow<'_, RawValue>], mark: &Json) {
 /// The reply as a chat completion.
 ///
 /// # Errors
-/// What is malformed.
+/// A sentence on what is malformed.
 pub(super) fn reply(native: Json) -> Result<Json, String> {
     let Json::Object(mut native) = native else { return Err("it is not an object".to_owned()) };
     let blocks = match native.shift_remove("content") {

@@ -22,7 +22,7 @@ use super::rules::Rules;
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) bytes: Vec<u8>,
-    /// What is not sent as it came, and why: a sentence for each kind.
+    /// Changes to the request before it was sent, and their reasons: a sentence for each kind.
     pub(super) adapted: Vec<String>,
 }
 

@@ -17,10 +17,10 @@ use tempfile::TempDir;
 
 use super::{Who, can_have, confined};
 
-/// What nobody but the host knows.
+/// A secret that nobody but the host knows.
 const TOKEN: &str = "c0ffee-token";
 
-/// What an attempt reached, as the host sees it.
+/// A sign that an attempt reached something, as the host sees it.
 #[derive(Clone, Copy)]
 enum Sign {
     /// Its output has this.
@@ -29,7 +29,7 @@ enum Sign {
     Seen(fn(&Victim, &str) -> bool),
 }
 
-/// What is outside of a session, of the same user.
+/// Things outside of a session, of the same user.
 struct Victim {
     dir: TempDir,
     mark: String,
@@ -158,7 +158,7 @@ fn listens(_: &Victim, output: &str) -> bool {
     port.is_some_and(|port| TcpStream::connect(("127.0.0.1", port)).is_ok())
 }
 
-/// What each attempt may use.
+/// The names that each attempt may use.
 const BEGIN: &str = "\
 import ctypes, fcntl, glob, os, pty, resource, signal, socket, stat, struct, subprocess
 libc = ctypes.CDLL(None, use_errno=True)
@@ -172,7 +172,7 @@ def call(number, *arguments):
 struct Attempt {
     name: &'static str,
     code: &'static str,
-    /// What it reaches.
+    /// The thing that it reaches.
     sign: Sign,
     /// Without confinement, root alone gets it.
     takes_root: bool,

@@ -1,4 +1,4 @@
-//! What can complete code that is being typed.
+//! Completions of code that is being typed.
 
 use rlm_core::protocol::{Completions, Outcome, State};
 use rlm_tests::Worker;

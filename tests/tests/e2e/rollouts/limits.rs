@@ -115,7 +115,7 @@ async fn sub_llms_cannot_use_the_tokens_of_the_last_turn() {
     stage.end().await;
 }
 
-/// What is kept for it is what it may cost after the reply, not what was expected before.
+/// The amount kept for it is what it may cost after the reply, not what was expected before.
 #[tokio::test]
 async fn long_replies_and_outputs_leave_a_last_turn() {
     let spends = "for i in $(seq 80); do echo judge $i; done | llm_batch --lines > replies; seq 1 900";

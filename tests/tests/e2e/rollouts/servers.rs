@@ -1,4 +1,4 @@
-//! What servers of models do differently: they stream, refuse tools, ask to wait.
+//! Differences between servers of models: they stream, refuse tools, ask to wait.
 
 use rlm_env::StopReason;
 use rlm_env::trajectory::ModelCall;

@@ -130,7 +130,7 @@ fn eventful() -> ScriptedModel {
     ])
 }
 
-/// What all of it is shown as, without colours.
+/// The whole screen, without colours.
 const SHOWN: [&str; 14] = [
     "question  How many?",
     "turn 1",

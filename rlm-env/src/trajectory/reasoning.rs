@@ -10,11 +10,12 @@ use serde_json::{Map, Value as Json};
 use super::entry::Event;
 
 /// Fields of a message, of its calls and of the parts of its text.
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 14] = [
     "reasoning_content",
     "reasoning",
     "reasoning_details",
     "reasoning_text",
+    "reasoning_opaque",
     "thinking",
     "thinking_blocks",
     "signature",

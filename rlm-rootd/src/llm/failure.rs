@@ -81,7 +81,11 @@ pub(super) fn explain(error: &SubCallError, mut address: Url, attempts: u32) -> 
 /// True if a server says with this error that it does not stream replies.
 pub(super) fn refuses_stream(error: &SubCallError) -> bool {
     let SubCallError::Status { status: 400 | 404 | 422 | 501, message } = error else { return false };
-    message.to_lowercase().contains("stream")
+    let message = message.to_lowercase();
+    // Not "upstream".
+    message
+        .match_indices("stream")
+        .any(|(at, _)| !message[..at].ends_with(|letter: char| letter.is_alphanumeric()))
 }
 
 /// The status of an error that comes in a reply of status 200, by its code or by its type: OpenRouter's numbers, and the types of
@@ -134,6 +138,14 @@ pub(super) fn error_text(json: &Json) -> Option<String> {
     let text = match found.or_else(|| json.get("detail"))? {
         Json::Null => return None,
         Json::String(text) => text.clone(),
+        // Without what the model wrote, which Groq adds.
+        Json::Object(error) if error.contains_key("failed_generation") => error
+            .iter()
+            .filter(|(_, value)| value.is_string())
+            .find(|(name, _)| *name == "code")?
+            .1
+            .as_str()?
+            .to_owned(),
         other => other.to_string(),
     };
     match json.pointer("/error/metadata/raw") {

@@ -11,7 +11,7 @@ use super::message::as_reply;
 use super::models::Models;
 use super::reply::Reply;
 use super::root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
-use super::rules::ErrorKind;
+use super::rules::{ErrorKind, names_word};
 use super::sub_llm::{LEAST_COMPLETION, SubLlm, SubLlmOptions, new_id, new_request_id};
 use crate::ledger::{Estimate, Ledger};
 
@@ -164,7 +164,7 @@ fn of_request(estimate: Estimate, request: ChatRequest<'_>) -> Estimate {
 /// The field of `sampling` that an error names, if it does: what a user sets is never left out in silence.
 fn refused_field<'a>(error: &SubCallError, sampling: &'a Map<String, Json>) -> Option<&'a str> {
     let SubCallError::Status { status: 400 | 422, message } = error else { return None };
-    sampling.keys().map(String::as_str).find(|field| message.contains(*field))
+    sampling.keys().map(String::as_str).find(|field| names_word(message, field))
 }
 
 /// True if a server refuses a request for its tools.

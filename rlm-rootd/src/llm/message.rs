@@ -111,6 +111,9 @@ pub(super) fn prompt_tokens(messages: &[ChatMessage], fields: &Map<String, Json>
     PER_MESSAGE + of_messages + fields_tokens(fields)
 }
 
+/// Types of the parts of a content that are its text. Others, such as reasoning, are not said to anyone.
+const TEXT_PARTS: [&str; 3] = ["text", "input_text", "output_text"];
+
 /// The text of a message: its `content` is text, or a list of parts that may have one. None: it is of another type.
 #[must_use]
 pub fn message_text(message: &Json) -> Option<String> {
@@ -118,7 +121,9 @@ pub fn message_text(message: &Json) -> Option<String> {
         None | Some(Json::Null) => Some(String::new()),
         Some(Json::String(text)) => Some(text.clone()),
         Some(Json::Array(parts)) => {
-            Some(parts.iter().filter_map(|part| part.get("text").and_then(Json::as_str)).collect())
+            let is_text = |part: &&Json| part["type"].as_str().is_none_or(|kind| TEXT_PARTS.contains(&kind));
+            let texts = parts.iter().filter(is_text).filter_map(|part| part.get("text")?.as_str());
+            Some(texts.collect())
         }
         Some(_) => None,
     }
@@ -223,6 +228,10 @@ mod tests {
         let text = |content: Json| message_text(&json!({ "content": content }));
         assert_eq!(text(json!("a")).as_deref(), Some("a"));
         assert_eq!(text(json!([{"text": "a"}, {"type": "image_url"}, {"text": "b"}])).as_deref(), Some("ab"));
+        for kind in ["reasoning", "thinking", "redacted_thinking", "reasoning_text", "thought"] {
+            let parts = json!([{"type": kind, "text": "```bash\nrm x\n```"}, {"type": "text", "text": "a"}]);
+            assert_eq!(text(parts).as_deref(), Some("a"), "{kind}");
+        }
         assert_eq!([text(Json::Null), message_text(&json!({}))], [Some(String::new()), Some(String::new())]);
         assert_eq!(text(json!(3)), None);
     }

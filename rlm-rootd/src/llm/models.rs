@@ -29,7 +29,7 @@ use super::opaque::without_signatures;
 use super::proxy::Proxy;
 use super::reply::Reply;
 use super::retry::{Retries, asked_pause};
-use super::rules::{ErrorKind, Refused, Rules};
+use super::rules::{ErrorKind, Refused, Rules, telling_part};
 use super::sse;
 use crate::http_client::{bearer, builder, last_cause, read, without_tls};
 
@@ -326,9 +326,9 @@ impl Models {
         loop {
             let model = fields.get("model").and_then(Json::as_str).unwrap_or(self.model());
             let (rules, streams) = (self.rules(model), self.streams.load(Ordering::Relaxed));
-            let mut sent = fields.clone();
+            let mut sent = Cow::Borrowed(fields);
             if self.config.token_ids {
-                sent.extend(rules.token_ids());
+                sent.to_mut().extend(rules.token_ids());
             }
             let body = self.api.body(messages, sent, streams, &rules);
             let replied = self.send(ids, body.bytes, streams).await;
@@ -357,7 +357,8 @@ impl Models {
 
     /// Learns from a refused request. True if the rules are others than they were for it.
     fn learn(&self, model: &str, before: &Arc<Rules>, failure: &Failure, refused: Refused<'_>) -> bool {
-        let SubCallError::Status { status: 400 | 404 | 422 | 500 | 501, message } = &failure.error else {
+        let SubCallError::Status { status: status @ (400 | 404 | 422 | 500 | 501), message } = &failure.error
+        else {
             return false;
         };
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
@@ -366,7 +367,7 @@ impl Models {
             return true;
         }
         let mut new = Rules::clone(known);
-        let Some(learned) = new.learn(&failure.said, refused) else { return false };
+        let Some(learned) = new.learn(*status, &failure.said, refused) else { return false };
         tracing::warn!("{learned}; it said: {message}");
         *known = Arc::new(new);
         true
@@ -401,7 +402,8 @@ impl Models {
         let cost =
             response.headers().get(COST_HEADER).and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
         let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        if status.is_success() && kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
+        let is_stream = |kind: &str| kind.to_ascii_lowercase().starts_with("text/event-stream");
+        if status.is_success() && kind.is_some_and(is_stream) {
             self.note_streaming(Streaming::InPieces);
             return self.read_pieces(response).await;
         }
@@ -436,6 +438,7 @@ impl Models {
     /// Reads a reply that comes as events, each with a piece of it.
     async fn read_pieces(&self, mut response: Response) -> Result<Reply, Failure> {
         let (mut events, mut streamed, mut bytes) = (sse::Events::default(), self.api.streamed(), 0);
+        let mut is_over = false;
         while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(&error))? {
             let mut ended = Vec::new();
             events.add(&chunk, |data| ended.push(data));
@@ -443,7 +446,7 @@ impl Models {
             if bytes > MAX_STREAM_BYTES || events.pending() > MAX_REPLY_BYTES {
                 return Err(unusable(format!("it is over {} MiB", MAX_STREAM_BYTES >> 20)));
             }
-            let is_over = ended.iter().any(|data| data == "[DONE]");
+            is_over = ended.iter().any(|data| data == "[DONE]");
             for data in ended.iter().take_while(|data| *data != "[DONE]") {
                 let piece = self.json(data.as_bytes())?;
                 let is_error = has_error(&piece) || self.api == Api::Chat && lacks_choices(&piece);
@@ -458,7 +461,7 @@ impl Models {
                 break;
             }
         }
-        if streamed.is_whole() {
+        if streamed.is_whole() || is_over && streamed.is_over() {
             return self.reply(streamed.into_body());
         }
         Err(Failure {
@@ -474,6 +477,13 @@ impl Models {
         match status_of(piece) {
             Some(status) => {
                 Failure { may_have_cost: true, ..self.refused(status, None, piece.to_string().as_bytes()) }
+            }
+            None if ErrorKind::ContextFull.is_of(&piece.to_string()) => {
+                let bytes = piece.to_string();
+                Failure {
+                    may_have_cost: true,
+                    ..self.refused(StatusCode::BAD_REQUEST, None, bytes.as_bytes())
+                }
             }
             None if ErrorKind::Overloaded.is_of(error) => {
                 Failure { retry: Retry::After(None), ..unusable(self.shorten(error)) }
@@ -551,6 +561,8 @@ impl Models {
             let text = String::from_utf8_lossy(body);
             unusable(match page_title(&text) {
                 Some(title) => self.shorten(&title),
+                // What is there of a reply may be reasoning, and is not shown.
+                None if text.trim_start().starts_with(['{', '[']) => error.to_string(),
                 None => format!("{error} in {:?}", self.shorten(&text)),
             })
         })
@@ -624,7 +636,14 @@ impl Models {
     fn shorten(&self, text: &str) -> String {
         let secrets = self.config.key.iter().chain(self.config.headers.iter().map(|(_, value)| value));
         let text = secrets.fold(text.to_owned(), |text, secret| secret.redact(&text));
-        cut(&one_line(&without_signatures(&text)), ERROR_CHARS)
+        let text = one_line(&without_signatures(&text));
+        match telling_part(&text) {
+            // The words by which its kind is known are not cut off.
+            Some(at) if text[..at].chars().count() > ERROR_CHARS / 2 => {
+                format!("{} {}", cut(&text, ERROR_CHARS / 2), cut(&text[at..], ERROR_CHARS / 2))
+            }
+            _ => cut(&text, ERROR_CHARS),
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Texts of servers without what signs or encrypts reasoning: errors quote requests, and go into logs.
 
 /// Names of fields whose text is a signature, or encrypted.
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 7] = [
     "signature",
     "thought_signature",
     "thoughtSignature",
     "encrypted_content",
     "reasoning_signature",
+    "reasoning_opaque",
     "data",
 ];
 

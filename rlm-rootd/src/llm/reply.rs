@@ -171,9 +171,16 @@ impl Reply {
         // Gemini and xAI count reasoning in the total alone.
         let beyond_prompt =
             first(&["total_tokens"]).zip(prompt).map(|(total, prompt)| total.saturating_sub(prompt));
-        let completion = completion.map(|tokens| tokens.max(beyond_prompt.unwrap_or(0)));
-        let amount = |name: &str| usage?.get(name)?.as_f64();
-        let cost = amount("cost").or_else(|| Some(amount("cost_in_usd_ticks")? / TICKS_PER_USD));
+        let of_total =
+            beyond_prompt.zip(completion).map_or(0, |(beyond, tokens)| beyond.saturating_sub(tokens));
+        let completion = completion.map(|tokens| tokens + of_total);
+        let amount = |place: &str| at(usage?, place)?.as_f64();
+        // With a key of one's own at the server behind it, OpenRouter tells that server's price apart.
+        let is_byok = usage.and_then(|usage| usage.get("is_byok")?.as_bool()).unwrap_or(false);
+        let upstream = amount("cost_details.upstream_inference_cost").filter(|_| is_byok);
+        let cost = amount("cost")
+            .map(|cost| cost + upstream.unwrap_or(0.0))
+            .or_else(|| Some(amount("cost_in_usd_ticks")? / TICKS_PER_USD));
         let prompt_tokens = prompt.unwrap_or(estimate.prompt_tokens);
         let completion_tokens = completion.unwrap_or_else(|| self.completion_tokens());
         let cached_tokens = first(&CACHED).unwrap_or(0).min(prompt_tokens);
@@ -182,7 +189,7 @@ impl Reply {
             completion_tokens,
             cached_tokens,
             cache_write_tokens: first(&CACHE_WRITE).unwrap_or(0).min(prompt_tokens - cached_tokens),
-            reasoning_tokens: first(&REASONING).unwrap_or(0).min(completion_tokens),
+            reasoning_tokens: first(&REASONING).unwrap_or(of_total).min(completion_tokens),
             cost_usd: cost.filter(|cost| cost.is_finite() && (0.0..MAX_COST_USD).contains(cost)),
             is_estimated: prompt.is_none() || completion.is_none(),
         }
@@ -191,7 +198,10 @@ impl Reply {
     /// The usage as reported: in streams of Moonshot, it is in the choice.
     pub(super) fn reported_usage(&self) -> Option<&Json> {
         let objects = [Some(&self.body), self.choice()];
-        objects.into_iter().filter_map(|object| object?.get("usage")).find(|usage| usage.is_object())
+        objects
+            .into_iter()
+            .filter_map(|object| object?.get("usage"))
+            .find(|usage| usage.as_object().is_some_and(|usage| !usage.is_empty()))
     }
 
     fn choice(&self) -> Option<&Json> {
@@ -234,9 +244,14 @@ mod tests {
         let deepseek = json!({"prompt_tokens": 100, "completion_tokens": 10, "prompt_cache_hit_tokens": 64});
         assert_eq!(usage(deepseek), Usage { cached_tokens: 64, ..base() });
         let gemini = json!({"prompt_tokens": 100, "completion_tokens": 1, "total_tokens": 110});
-        assert_eq!(usage(gemini), base());
+        assert_eq!(usage(gemini), Usage { reasoning_tokens: 9, ..base() });
         let openrouter = json!({"prompt_tokens": 100, "completion_tokens": 10, "cost": 0.25});
         assert_eq!(usage(openrouter), Usage { cost_usd: Some(0.25), ..base() });
+        let byok = json!({
+            "prompt_tokens": 100, "completion_tokens": 10, "cost": 0.25, "is_byok": true,
+            "cost_details": {"upstream_inference_cost": 0.5},
+        });
+        assert_eq!(usage(byok).cost_usd, Some(0.75));
         let xai =
             json!({"prompt_tokens": 100, "completion_tokens": 10, "cost_in_usd_ticks": 5_000_000_000_u64});
         assert_eq!(usage(xai).cost_usd, Some(0.5));

@@ -335,14 +335,19 @@ impl Rules {
 
     /// Learns from the error of a request what the server refuses. Returns the rule in words; None if there is nothing to learn that
     /// is not a rule already, so that a request is not sent again for it.
-    pub(super) fn learn(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+    pub(super) fn learn(&mut self, status: u16, error: &str, refused: Refused<'_>) -> Option<String> {
         let error = error.to_lowercase();
-        self.learn_bound(&error, refused)
-            .or_else(|| self.learn_longest_completion(&error))
-            .or_else(|| self.learn_field(&error, refused))
-            .or_else(|| self.learn_native(&error, refused))
-            .or_else(|| self.learn_reply_field(&error, refused))
-            .or_else(|| self.learn_form(&error, refused))
+        // A fault of the server's own is told in any words; llama-cpp-python tells refusals so, too, in those of pydantic.
+        let refuses_field = status < 500 || error.contains("extra_forbidden");
+        let of_fields = if refuses_field { self.learn_fields(&error, refused) } else { None };
+        of_fields.or_else(|| self.learn_native(&error, refused)).or_else(|| self.learn_form(&error, refused))
+    }
+
+    fn learn_fields(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        self.learn_bound(error, refused)
+            .or_else(|| self.learn_longest_completion(error))
+            .or_else(|| self.learn_field(error, refused))
+            .or_else(|| self.learn_reply_field(error, refused))
     }
 
     fn learn_bound(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
@@ -350,8 +355,11 @@ impl Rules {
         let (name, other) = self
             .bound()
             .unwrap_or_else(|| if refused.fields.contains_key(new) { (new, old) } else { (old, new) });
-        let is_sent = BOUNDS.iter().any(|name| refused.fields.contains_key(*name));
-        if !is_sent || self.bound.is_some() || !names_word(error, name) || !refuses(error) {
+        let sent = BOUNDS.iter().find_map(|name| refused.fields.get(*name));
+        // "max_tokens of 60000 is not allowed": the name is right. Pydantic has the value in each refusal of a field.
+        let is_value = |sent: &Json| error.contains(&sent.to_string()) && !error.contains("extra");
+        let is_name = sent.is_some_and(|sent| !is_value(sent));
+        if !is_name || self.bound.is_some() || !names_word(error, name) || !refuses(error) {
             return None;
         }
         self.bound = Some(other.to_owned());
@@ -375,7 +383,7 @@ impl Rules {
         let is_encrypted = error.contains("encrypted content is not supported");
         let is_meant = |field: &&&str| match **field {
             "include" if is_encrypted => !self.omits(field),
-            field => names_word(error, field) && refuses(error) && !self.omits(field),
+            field => names_field(error, field) && refuses(error) && !self.omits(field),
         };
         let field = OPTIONAL.iter().find(is_meant)?;
         let is_ours = match *field {
@@ -395,8 +403,9 @@ impl Rules {
         }
         let replies = refused.messages.iter().filter(|message| message["role"] == "assistant");
         let fields = replies.filter_map(|reply| reply.as_object()).flat_map(Map::keys);
-        let mut further = fields.filter(|field| !COMMON.contains(&field.as_str()));
-        let field = further.find(|field| names_word(error, field) && !self.omits_of_replies(field))?;
+        let is_known = |field: &str| COMMON.contains(&field) || NATIVE.contains(&field);
+        let mut further = fields.filter(|field| !is_known(field));
+        let field = further.find(|field| names_field(error, field) && !self.omits_of_replies(field))?;
         self.omit_from_replies.push(field.clone());
         Some(format!("`{field}` of replies is left out of requests, since the server refuses it"))
     }
@@ -469,10 +478,28 @@ fn refuses(error: &str) -> bool {
 }
 
 /// True if a text has this name as a word of its own.
-fn names_word(text: &str, name: &str) -> bool {
+pub(super) fn names_word(text: &str, name: &str) -> bool {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     text.match_indices(name)
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + name.len()..].starts_with(is_part))
+}
+
+/// True if a text names a field. A name that may be a word of English, such as `reasoning`, must stand in quotes, in a path or behind
+/// a colon.
+fn names_field(text: &str, name: &str) -> bool {
+    let is_word = !name.contains('_') && name != "logprobs";
+    let is_marked = |at: usize| {
+        let before = text[..at].trim_end_matches(' ');
+        text[..at].ends_with(['\'', '"', '`', '.']) || before.ends_with(':')
+    };
+    names_word(text, name) && (!is_word || text.match_indices(name).any(|(at, _)| is_marked(at)))
+}
+
+/// The place of the words of an error by which its kind is known, other than that it passes.
+pub(super) fn telling_part(text: &str) -> Option<usize> {
+    let (errors, text) = (&TABLE.errors, text.to_ascii_lowercase());
+    let parts = [&errors.context_full, &errors.not_context_full, &errors.no_tools, &errors.other_wire];
+    parts.into_iter().flatten().find_map(|part| text.find(part.as_str()))
 }
 
 /// True if a text fits a pattern, in which `*` stands for any characters.
@@ -493,8 +520,8 @@ mod tests {
         let refused = Refused { messages: &messages, fields: &fields, streams: true };
         let mut rules = Rules::default();
         for error in errors {
-            assert!(rules.learn(error, refused).is_some(), "{error}");
-            assert_eq!(rules.learn(error, refused), None, "nothing is learned twice from {error}");
+            assert!(rules.learn(400, error, refused).is_some(), "{error}");
+            assert_eq!(rules.learn(400, error, refused), None, "nothing is learned twice from {error}");
         }
         rules
     }
@@ -512,6 +539,27 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_learned_from_what_refuses_no_field() {
+        let reply =
+            json!({"role": "assistant", "content": "a", "reasoning": "hm", "anthropic": {"content": []}});
+        let messages = [reply.into()];
+        let fields = json!({"max_completion_tokens": 60000}).as_object().unwrap().clone();
+        let refused = Refused { messages: &messages, fields: &fields, streams: true };
+        for (status, error) in [
+            (500, "An unexpected error occurred in the reasoning parser; please retry"),
+            (500, "An unexpected error occurred. Please include the request ID req_1 in your message."),
+            (500, "Internal server error: unexpected. See https://status.anthropic.com"),
+            (400, "reasoning effort 'max' is not supported by this model"),
+            (400, "An unknown error: please include the request ID"),
+            (400, "max_completion_tokens of 60000 is not allowed for this model: the most is 8192"),
+        ] {
+            assert_eq!(Rules::default().learn(status, error, refused), None, "{error}");
+        }
+        let groq = "'messages.1' : property 'reasoning' is unsupported";
+        assert!(Rules::default().learn(400, groq, refused).is_some());
+    }
+
+    #[test]
     fn fields_that_we_add_are_left_out_where_they_are_refused() {
         let errors = [
             "property 'stream_options' is unsupported, did you mean 'stream'?",
@@ -526,7 +574,7 @@ mod tests {
             "logprobs is not supported",
             "Unsupported parameter: 'temperature' is not supported with this model.",
         ] {
-            assert_eq!(rules.learn(of_the_user, refused), None, "{of_the_user}");
+            assert_eq!(rules.learn(400, of_the_user, refused), None, "{of_the_user}");
         }
     }
 
@@ -563,7 +611,7 @@ mod tests {
             [ChatMessage::from(json!({"role": "assistant", "content": "a", "reasoning_content": "hm"}))];
         let refused = Refused { messages: &messages, fields: &Map::new(), streams: false };
         let missing = "The `reasoning_content` in the thinking mode must be passed back to the API.";
-        assert_eq!(rules.learn(missing, refused), None);
+        assert_eq!(rules.learn(400, missing, refused), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value as Json, json};
 
+use super::{Body, parts_left_out};
 use crate::llm::message::{ChatMessage, Form, Part};
 use crate::llm::rules::Rules;
 
@@ -50,7 +51,7 @@ pub(super) fn request(
     messages: &[ChatMessage],
     form: Form,
     rules: &Rules,
-) -> Vec<u8> {
+) -> Body {
     let mut options = options(fields, rules.longest_completion());
     // A mark of the caller's, with a longer `ttl` for example, replaces ours everywhere: the API refuses a fifth mark, and a
     // longer one after a shorter one.
@@ -59,7 +60,9 @@ pub(super) fn request(
     let parts: Vec<_> = messages.iter().map(|message| message.parts(form, blocks_of)).collect();
     let mut request = conversation(options, messages.iter().zip(&parts));
     mark_for_cache(&mut request, &mark);
-    serde_json::to_vec(&request).expect("JSON can be written")
+    let bytes = serde_json::to_vec(&request).expect("JSON can be written");
+    let adapted = parts_left_out(messages, &parts, "/anthropic/content").filter(|_| form.has_native);
+    Body { bytes, adapted: adapted.into_iter().collect() }
 }
 
 /// The fields of a request beside its messages. Fields that chat completions do not have pass unchanged; a null is an absent
@@ -554,7 +557,7 @@ mod tests {
         let rules = Rules { longest_completion: Some(4096), ..Rules::default() };
         let messages: Vec<ChatMessage> = messages.iter().cloned().map(ChatMessage::from).collect();
         let body = request(fields, &messages, Form { api: Api::Anthropic, has_native: true }, &rules);
-        serde_json::from_slice(&body).expect("a body is JSON")
+        serde_json::from_slice(&body.bytes).expect("a body is JSON")
     }
 
     /// The messages of a request without fields.

@@ -1,5 +1,6 @@
 //! Requests of chat completions: the conversation as it is, but for what this server is known to refuse.
 
+use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
 
 use serde::Serialize;
@@ -9,28 +10,55 @@ use super::{Body, is_native};
 use crate::llm::message::{ChatMessage, call_arguments};
 use crate::llm::rules::{ArgumentsForm, NullContent, Rules};
 
-/// The body of a request for these fields.
-pub(super) fn body(messages: &[ChatMessage], mut fields: Map<String, Json>, rules: &Rules) -> Body {
+/// Fields that ask for a reply in pieces, with its usage.
+const STREAM_FIELDS: [&str; 2] = ["stream", "stream_options"];
+
+/// The body of a request for these fields, which are not copied where the server takes them as they are.
+pub(super) fn body(
+    messages: &[ChatMessage],
+    mut fields: Cow<'_, Map<String, Json>>,
+    streams: bool,
+    rules: &Rules,
+) -> Body {
     #[derive(Serialize)]
     struct Request<'a> {
         // First, so that a request begins with the one before it.
         messages: &'a [ChatMessage],
         #[serde(flatten)]
         fields: &'a Map<String, Json>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stream: Option<bool>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stream_options: Option<StreamOptions>,
     }
-    if fields.contains_key("stream") {
-        fields.insert("stream_options".to_owned(), json!({"include_usage": true}));
+    #[derive(Serialize)]
+    struct StreamOptions {
+        include_usage: bool,
     }
     rename_bound(&mut fields, rules);
-    fields.retain(|name, _| !rules.omits(name));
+    // A field of the same name is not sent twice.
+    let is_left_out = |name: &str| rules.omits(name) || streams && STREAM_FIELDS.contains(&name);
+    if fields.keys().any(|name| is_left_out(name)) {
+        fields.to_mut().retain(|name, _| !is_left_out(name));
+    }
+    let [stream, stream_options] = STREAM_FIELDS.map(|name| streams && !rules.omits(name));
     let (messages, adapted) = adapted(messages, rules);
-    let bytes = serde_json::to_vec(&Request { messages: &messages, fields: &fields });
+    let bytes = serde_json::to_vec(&Request {
+        messages: &messages,
+        fields: &fields,
+        stream: stream.then_some(true),
+        stream_options: stream_options.then_some(StreamOptions { include_usage: true }),
+    });
     Body { bytes: bytes.expect("JSON can be written"), adapted }
 }
 
 /// Gives the bound of the completion the name that the server knows.
-fn rename_bound(fields: &mut Map<String, Json>, rules: &Rules) {
+fn rename_bound(fields: &mut Cow<'_, Map<String, Json>>, rules: &Rules) {
     let Some((name, other)) = rules.bound() else { return };
+    if !fields.contains_key(other) {
+        return;
+    }
+    let fields = fields.to_mut();
     if let Some(bound) = fields.shift_remove(other)
         && !fields.contains_key(name)
     {
@@ -268,7 +296,7 @@ mod tests {
 
     fn sent(messages: &[Json], rules: &Rules) -> (Vec<Json>, Vec<String>) {
         let messages: Vec<ChatMessage> = messages.iter().cloned().map(Into::into).collect();
-        let Body { bytes, adapted } = body(&messages, Map::new(), rules);
+        let Body { bytes, adapted } = body(&messages, Cow::Owned(Map::new()), false, rules);
         let mut body: Json = serde_json::from_slice(&bytes).unwrap();
         (serde_json::from_value(body["messages"].take()).unwrap(), adapted)
     }
@@ -304,7 +332,7 @@ mod tests {
         .map(Into::into)
         .into();
         let bytes = |count: usize| {
-            let bytes = body(&messages[..count], Map::new(), &Rules::default()).bytes;
+            let bytes = body(&messages[..count], Cow::Owned(Map::new()), false, &Rules::default()).bytes;
             String::from_utf8(bytes).unwrap().trim_end_matches("]}").to_owned()
         };
         assert!(bytes(4).starts_with(&bytes(2)));
@@ -359,7 +387,8 @@ mod tests {
     fn the_bound_has_the_name_that_the_server_knows() {
         let bound = |name: &str, fields: Json| {
             let Json::Object(fields) = fields else { unreachable!() };
-            let bytes = body(&[], fields, &rules(name)).bytes;
+            let streams = fields.contains_key("stream");
+            let bytes = body(&[], Cow::Owned(fields), streams, &rules(name)).bytes;
             String::from_utf8(bytes).unwrap()
         };
         assert_eq!(bound("openai", json!({"max_tokens": 7})), r#"{"messages":[],"max_completion_tokens":7}"#);

@@ -9,13 +9,15 @@ mod chat;
 mod pieces;
 mod responses;
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value as Json};
 
 pub use self::chat::new_call_id;
 use self::pieces::Pieces;
 use super::api::Api;
 use super::estimate::NATIVE;
-use super::message::{ChatMessage, Form};
+use super::message::{ChatMessage, Form, Part};
 use super::rules::Rules;
 
 /// The body of a request.
@@ -40,31 +42,35 @@ impl Api {
     pub(super) fn body(
         self,
         messages: &[ChatMessage],
-        mut fields: Map<String, Json>,
+        mut fields: Cow<'_, Map<String, Json>>,
         streams: bool,
         rules: &Rules,
     ) -> Body {
-        if streams {
-            fields.insert("stream".to_owned(), true.into());
-        }
         for (name, value) in &rules.add {
-            fields.entry(name.clone()).or_insert_with(|| value.clone());
+            if !fields.contains_key(name) {
+                fields.to_mut().insert(name.clone(), value.clone());
+            }
         }
         if self == Self::Chat {
-            return chat::body(messages, fields, rules);
+            return chat::body(messages, fields, streams, rules);
+        }
+        if streams {
+            fields.to_mut().insert("stream".to_owned(), true.into());
         }
         let has_native = NATIVE.iter().all(|field| !rules.omits_of_replies(field));
         let form = Form { api: self, has_native };
-        let bytes = match self {
+        let mut body = match self {
             Self::Anthropic => anthropic::request(&fields, messages, form, rules),
             _ => responses::request(&fields, messages, form, rules),
         };
         let is_adapted =
             !has_native && messages.iter().any(|message| NATIVE.iter().any(|own| message.get(own).is_some()));
-        let adapted = is_adapted.then(|| {
-            "replies are sent without what is only in their own form: the server refuses it".to_owned()
-        });
-        Body { bytes, adapted: adapted.into_iter().collect() }
+        if is_adapted {
+            body.adapted.push(
+                "replies are sent without what is only in their own form: the server refuses it".to_owned(),
+            );
+        }
+        body
     }
 
     /// A reply in the form of chat completions. Err: a sentence on what is malformed.
@@ -116,6 +122,11 @@ impl Streamed {
         }
     }
 
+    /// True if the server's word that the stream is over ends the reply, although it gave no reason.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(&self.0, Parts::Chat(pieces) if pieces.has_begun())
+    }
+
     /// The reply as the same server gives it whole.
     pub(super) fn into_body(self) -> Json {
         match self.0 {
@@ -124,6 +135,13 @@ impl Streamed {
             Parts::Anthropic(events) => events.into_body(),
         }
     }
+}
+
+/// A sentence if replies have more parts of their own, at this place, than are sent.
+fn parts_left_out(messages: &[ChatMessage], sent: &[Cow<'_, [Part]>], place: &str) -> Option<String> {
+    let own = |message: &ChatMessage| message.pointer(place).and_then(Json::as_array).map_or(0, Vec::len);
+    let has_more = messages.iter().zip(sent).any(|(message, sent)| own(message) > sent.len());
+    has_more.then(|| "parts of replies are left out that the server refuses: empty ones, and reasoning that nothing follows".to_owned())
 }
 
 /// True for a field of a message that is ours: the parts of a reply in another interface's form.

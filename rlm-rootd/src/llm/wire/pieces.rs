@@ -5,8 +5,8 @@ use serde_json::{Map, Value as Json, json};
 /// Fields whose text names something: it comes whole, and some servers repeat it in each piece. Other texts are continued.
 const LABELS: [&str; 6] = ["role", "id", "type", "name", "format", "finish_reason"];
 
-/// Fields with parts of a text.
-const PARTS: [&str; 2] = ["content", "thinking"];
+/// Fields with parts of a text. LiteLLM's blocks have no index where they come from Gemini.
+const PARTS: [&str; 3] = ["content", "thinking", "thinking_blocks"];
 
 /// A field that only pads pieces to a common length.
 const PADDING: &str = "obfuscation";
@@ -58,7 +58,12 @@ impl Pieces {
 
     /// True if each choice has ended.
     pub(super) fn is_whole(&self) -> bool {
-        !self.choices.is_empty() && self.choices.iter().all(|choice| !choice["finish_reason"].is_null())
+        !self.choices.is_empty() && self.choices.iter().all(|choice| is_told(&choice["finish_reason"]))
+    }
+
+    /// True if there is a choice of which a piece has come.
+    pub(super) fn has_begun(&self) -> bool {
+        !self.choices.is_empty()
     }
 
     /// The body of the whole reply.
@@ -79,6 +84,11 @@ impl Pieces {
         body.insert("choices".to_owned(), choices.into());
         body.into()
     }
+}
+
+/// True for a reason that is given: some servers have an empty one until then.
+fn is_told(reason: &Json) -> bool {
+    !reason.is_null() && reason != ""
 }
 
 /// Sets a field, unless the value is null and there is one.
@@ -125,15 +135,21 @@ fn text_part(text: String) -> Json {
 /// their first piece, and parts of a text or a thought only their type.
 fn join_item(items: &mut Vec<Json>, item: Json, name: &str) {
     let id = |item: &Json| item["id"].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
+    // OpenRouter gives a text and what Gemini has encrypted the same index.
+    let has_its_type =
+        |old: &Json| [old, &item].iter().any(|item| item["type"].is_null()) || old["type"] == item["type"];
     let continues = |old: &Json| match (id(old), id(&item)) {
         (Some(old), Some(new)) => old == new,
-        _ => true,
+        _ => has_its_type(old),
     };
     let before = match &item["index"] {
         Json::Null if name == "tool_calls" && id(&item).is_none() => items.last_mut(),
         Json::Null if PARTS.contains(&name) => {
             let is_continued = |old: &&mut Json| {
-                old["type"] == item["type"] && ["text", "thinking"].iter().any(|kind| item["type"] == *kind)
+                // A signature ends a block.
+                let has_ended = old["signature"].as_str().is_some_and(|signature| !signature.is_empty());
+                let is_continued = ["text", "thinking"].iter().any(|kind| item["type"] == *kind);
+                old["type"] == item["type"] && is_continued && !has_ended
             };
             items.last_mut().filter(is_continued)
         }
@@ -189,6 +205,22 @@ mod tests {
             "usage": {"prompt_tokens": 3, "completion_tokens": 2},
         });
         assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn parts_of_reasoning_come_together_by_their_types() {
+        let detail = |kind: &str, field: &str, text: &str| json!({"type": kind, field: text, "index": 0});
+        let (text, hidden) = ("reasoning.text", "reasoning.encrypted");
+        let pieces = [detail(text, "text", "h"), detail(text, "text", "m"), detail(hidden, "data", "E")];
+        let pieces = pieces.map(|detail| json!({"reasoning_details": [detail]}));
+        let expected = json!([detail(text, "text", "hm"), detail(hidden, "data", "E")]);
+        assert_eq!(message(pieces)["reasoning_details"], expected);
+
+        let block = |text: &str| json!({"type": "thinking", "thinking": text});
+        let signed = |text: &str| json!({"type": "thinking", "thinking": text, "signature": "S"});
+        let pieces = [block("Let "), block("me"), signed(""), block("see"), signed("")];
+        let pieces = pieces.map(|block| json!({"thinking_blocks": [block]}));
+        assert_eq!(message(pieces)["thinking_blocks"], json!([signed("Let me"), signed("see")]));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 
+use super::{Body, parts_left_out};
 use crate::llm::message::{ChatMessage, Form, call_arguments, message_text};
 use crate::llm::rules::Rules;
 
@@ -37,7 +38,7 @@ pub(super) fn request(
     messages: &[ChatMessage],
     form: Form,
     rules: &Rules,
-) -> Vec<u8> {
+) -> Body {
     #[derive(Serialize)]
     struct Request<'a> {
         #[serde(flatten)]
@@ -52,7 +53,9 @@ pub(super) fn request(
     body.retain(|name, _| !rules.omits(name));
     let items: Vec<_> = messages.iter().map(|message| message.parts(form, items)).collect();
     let input = items.iter().flat_map(|items| items.iter()).map(|item| &*item.text).collect();
-    serde_json::to_vec(&Request { fields: body, input }).expect("JSON can be written")
+    let bytes = serde_json::to_vec(&Request { fields: body, input }).expect("JSON can be written");
+    let adapted = parts_left_out(messages, &items, "/responses/output").filter(|_| form.has_native);
+    Body { bytes, adapted: adapted.into_iter().collect() }
 }
 
 /// Adds a field of the chat form.
@@ -392,7 +395,8 @@ mod tests {
         let Json::Object(fields) = fields else { panic!("fields are an object") };
         let messages: Vec<ChatMessage> = messages.iter().cloned().map(ChatMessage::from).collect();
         let form = Form { api: Api::Responses, has_native: true };
-        serde_json::from_slice(&request(&fields, &messages, form, &Rules::default())).expect("a body is JSON")
+        serde_json::from_slice(&request(&fields, &messages, form, &Rules::default()).bytes)
+            .expect("a body is JSON")
     }
 
     fn input_of(messages: &[Json]) -> Json {
@@ -648,6 +652,18 @@ mod tests {
             assert_eq!(sent(json!([reasoning])), json!([]));
             assert_eq!(sent(json!([reasoning, text, reasoning])), json!([reasoning, text]));
         }
+    }
+
+    #[test]
+    fn reasoning_that_is_left_out_is_told() {
+        let reasoning = json!({"id": "rs_1", "type": "reasoning", "encrypted_content": "E", "summary": []});
+        let text = json!({"id": "msg_1", "type": "message", "role": "assistant", "content": []});
+        let form = Form { api: Api::Responses, has_native: true };
+        let told = |output: Json| {
+            let reply = json!({"role": "assistant", "responses": {"output": output}});
+            request(&Map::new(), &[reply.into()], form, &Rules::default()).adapted.len()
+        };
+        assert_eq!([told(json!([text, reasoning])), told(json!([reasoning, text]))], [1, 0]);
     }
 
     #[test]

@@ -76,10 +76,12 @@ async fn unusable_replies_are_named() {
     let no_text = json!({"role": "assistant", "content": null});
     for (rule, error, count) in [
         (
-            Rule::any().body("{"),
-            "the model's reply is malformed: EOF while parsing an object at line 1 column 1 in \"{\"",
+            // Its text may be reasoning.
+            Rule::any().body("{\"choices\": [{\"message\": {\"reasoning\": \"hm"),
+            "the model's reply is malformed: EOF while parsing a string at line 1 column 42",
             2,
         ),
+        (Rule::any().body("no"), "the model's reply is malformed: expected ident at line 1 column 2 in \"no\"", 2),
         (Rule::any().body("<html>"), "the model's reply is malformed: an HTML page", 2),
         (Rule::any().body("{}"), "the model's reply is malformed: it has no choices", 2),
         (Rule::any().body("{\"choices\": []}"), "the model's reply is malformed: its choices are empty", 2),

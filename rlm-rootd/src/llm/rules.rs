@@ -484,13 +484,15 @@ pub(super) fn names_word(text: &str, name: &str) -> bool {
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + name.len()..].starts_with(is_part))
 }
 
-/// True if a text names a field. A name that may be a word of English, such as `reasoning`, must stand in quotes, in a path or behind
-/// a colon.
+/// True if a text names a field. A name that may be a word of English, such as `reasoning`, must stand in quotes, in a path, or alone
+/// behind a colon.
 fn names_field(text: &str, name: &str) -> bool {
+    const QUOTES: [char; 3] = ['\'', '"', '`'];
     let is_word = !name.contains('_') && name != "logprobs";
     let is_marked = |at: usize| {
-        let before = text[..at].trim_end_matches(' ');
-        text[..at].ends_with(['\'', '"', '`', '.']) || before.ends_with(':')
+        let (before, after) = (&text[..at], &text[at + name.len()..]);
+        let is_quoted = before.ends_with(QUOTES) && after.trim_start_matches('\\').starts_with(QUOTES);
+        is_quoted || before.ends_with('.') || before.trim_end().ends_with(':') && !after.starts_with(' ')
     };
     names_word(text, name) && (!is_word || text.match_indices(name).any(|(at, _)| is_marked(at)))
 }
@@ -549,7 +551,7 @@ mod tests {
             (500, "An unexpected error occurred in the reasoning parser; please retry"),
             (500, "An unexpected error occurred. Please include the request ID req_1 in your message."),
             (500, "Internal server error: unexpected. See https://status.anthropic.com"),
-            (400, "reasoning effort 'max' is not supported by this model"),
+            (400, "{\"error\": {\"message\": \"reasoning effort 'max' is not supported by this model\"}}"),
             (400, "An unknown error: please include the request ID"),
             (400, "max_completion_tokens of 60000 is not allowed for this model: the most is 8192"),
         ] {

@@ -81,7 +81,11 @@ async fn unusable_replies_are_named() {
             "the model's reply is malformed: EOF while parsing a string at line 1 column 42",
             2,
         ),
-        (Rule::any().body("no"), "the model's reply is malformed: expected ident at line 1 column 2 in \"no\"", 2),
+        (
+            Rule::any().body("no"),
+            "the model's reply is malformed: expected ident at line 1 column 2 in \"no\"",
+            2,
+        ),
         (Rule::any().body("<html>"), "the model's reply is malformed: an HTML page", 2),
         (Rule::any().body("{}"), "the model's reply is malformed: it has no choices", 2),
         (Rule::any().body("{\"choices\": []}"), "the model's reply is malformed: its choices are empty", 2),

@@ -26,7 +26,7 @@ HEAD = "10.77.0.1:6399"
 HEALTH = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
-    "health_check_timeout_ms": 2000,
+    "health_check_timeout_ms": 8000,
     "health_check_failure_threshold": 5,
 }
 
@@ -145,6 +145,7 @@ def network(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Networ
     wait_until(lambda: not rlm_processes(str(directory)), "the end of our processes")
 
 
+@pytest.mark.nightly
 def test_a_node_that_is_cut_off_and_comes_back(network: Network, directory: Path) -> None:
     for node in NODES:
         network.start(node)
@@ -156,14 +157,15 @@ def test_a_node_that_is_cut_off_and_comes_back(network: Network, directory: Path
         driver = network.run("head", *command, stdout=subprocess.PIPE, stderr=log)
     assert driver.stdout is not None
     with driver.stdout:
-        wait_until(lambda: len(list(started.iterdir())) == 6, "two attempts on each node")
+        wait_until(lambda: len(list(started.iterdir())) >= 6, "two attempts on each node")
         network.link("set", "far", "down")
         told = (line for line in driver.stdout if line.startswith("{"))  # Ray prints, too
         losses = json.loads(next(told))["losses"]
+        begun = len(list(started.iterdir()))
         network.link("set", "far", "up")
         wait_until(lambda: network.has_ended("far"), "the end of the node that was taken for dead")
         network.start("far")
-        wait_until(lambda: len(list(started.iterdir())) == 8, "two more attempts on the node that came back")
+        wait_until(lambda: len(list(started.iterdir())) >= begun + 2, "two more attempts on the node that came back")
         gate.touch()
         results = [json.loads(line) for line in told]
     assert (driver.wait(), losses > 0) == (0, True), (directory / "driver.log").read_text()

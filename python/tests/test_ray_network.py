@@ -104,11 +104,15 @@ class Network:
         ]
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *joins, *ours]
         path = self._directory / f"{node}.log"
-        with open(path, "w") as log:
-            self._raylets[node] = self.run(node, *command, stdout=log, stderr=log)
-        # One after the other: they share a directory.
-        wait_until(lambda: "Ray runtime started" in path.read_text() or self.has_ended(node), f"the start of {node}")
-        assert not self.has_ended(node), path.read_text()
+        # Ray gives its own start 30 s, which it cannot be told to change: too little on a busy machine.
+        for _ in range(3):
+            with open(path, "w") as log:
+                self._raylets[node] = self.run(node, *command, stdout=log, stderr=log)
+            # One after the other: they share a directory.
+            wait_until(lambda: "Ray runtime started" in path.read_text() or self.has_ended(node), f"a start of {node}")
+            if not self.has_ended(node):
+                return
+        raise AssertionError(path.read_text())
 
     def has_ended(self, node: str) -> bool:
         """Whether Ray ended by itself."""

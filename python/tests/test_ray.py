@@ -1107,7 +1107,7 @@ def test_what_a_lost_node_that_lives_has_begun_counts_as_lost_and_it_begins_no_m
                     await driver._lose_all(cut_off, ActorDiedError())
             elif len(results) == len(questions):
                 with pytest.raises(RayTaskError, match="rlm run ended with"):
-                    while True:  # What it had done before it heard of its loss comes first.
+                    while True:  # Results from before the loss come first.
                         await cut_off.actor.exchange.remote([])
                 await cut_off.actor.close.remote()
                 # A request that was on its way to the server counts as sent.

@@ -204,7 +204,7 @@ struct Held {
     id: String,
     /// The time of the latest change.
     time: SystemTime,
-    /// The size of the trajectory; 0 if there is none.
+    /// The size of the trajectory, or 0 without one.
     bytes: u64,
     has_ended: bool,
 }

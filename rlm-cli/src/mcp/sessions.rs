@@ -52,7 +52,7 @@ pub(super) struct Opened {
 pub(super) struct LatestLine(Mutex<String>);
 
 impl LatestLine {
-    /// The text that it adds to a message: nothing if there is none.
+    /// The text that it adds to a message, or an empty one.
     pub(super) fn words(&self) -> String {
         let line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if line.is_empty() { String::new() } else { format!(" · {line}") }

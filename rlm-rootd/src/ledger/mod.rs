@@ -426,6 +426,7 @@ impl Ledger {
         estimate: &Estimate,
         least_completion: u64,
     ) -> Result<Reservation, Exhausted> {
+        // There mostly is room, and then nothing has to be set up for a wait.
         if let Ok(reservation) = self.reserve(estimate) {
             return Ok(reservation);
         }

@@ -139,13 +139,9 @@ pub(super) fn error_text(json: &Json) -> Option<String> {
         Json::Null => return None,
         Json::String(text) => text.clone(),
         // Without what the model wrote, which Groq adds.
-        Json::Object(error) if error.contains_key("failed_generation") => error
-            .iter()
-            .filter(|(_, value)| value.is_string())
-            .find(|(name, _)| *name == "code")?
-            .1
-            .as_str()?
-            .to_owned(),
+        Json::Object(error) if error.contains_key("failed_generation") => {
+            error.get("code")?.as_str()?.to_owned()
+        }
         other => other.to_string(),
     };
     match json.pointer("/error/metadata/raw") {

@@ -474,17 +474,10 @@ impl Models {
 
     /// An error that a server reports in a reply that it has begun, perhaps with the status that it would have had.
     fn failed_midway(&self, piece: &Json, error: &str) -> Failure {
-        match status_of(piece) {
-            Some(status) => {
-                Failure { may_have_cost: true, ..self.refused(status, None, piece.to_string().as_bytes()) }
-            }
-            None if ErrorKind::ContextFull.is_of(&piece.to_string()) => {
-                let bytes = piece.to_string();
-                Failure {
-                    may_have_cost: true,
-                    ..self.refused(StatusCode::BAD_REQUEST, None, bytes.as_bytes())
-                }
-            }
+        let text = piece.to_string();
+        let is_full = ErrorKind::ContextFull.is_of(&text);
+        match status_of(piece).or_else(|| is_full.then_some(StatusCode::BAD_REQUEST)) {
+            Some(status) => Failure { may_have_cost: true, ..self.refused(status, None, text.as_bytes()) },
             None if ErrorKind::Overloaded.is_of(error) => {
                 Failure { retry: Retry::After(None), ..unusable(self.shorten(error)) }
             }
@@ -561,7 +554,7 @@ impl Models {
             let text = String::from_utf8_lossy(body);
             unusable(match page_title(&text) {
                 Some(title) => self.shorten(&title),
-                // What is there of a reply may be reasoning, and is not shown.
+                // The piece of a reply may hold reasoning, so it is not shown.
                 None if text.trim_start().starts_with(['{', '[']) => error.to_string(),
                 None => format!("{error} in {:?}", self.shorten(&text)),
             })

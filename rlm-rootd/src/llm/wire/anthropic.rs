@@ -61,8 +61,7 @@ pub(super) fn request(
     let mut request = conversation(options, messages.iter().zip(&parts));
     mark_for_cache(&mut request, &mark);
     let bytes = serde_json::to_vec(&request).expect("JSON can be written");
-    let adapted = parts_left_out(messages, &parts, "/anthropic/content").filter(|_| form.has_native);
-    Body { bytes, adapted: adapted.into_iter().collect() }
+    Body { bytes, adapted: parts_left_out(messages, &parts, form) }
 }
 
 /// The fields of a request beside its messages. Fields that chat completions do not have pass unchanged; a null is an absent

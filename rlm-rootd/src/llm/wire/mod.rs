@@ -137,11 +137,14 @@ impl Streamed {
     }
 }
 
-/// A sentence if replies have more parts of their own, at this place, than are sent.
-fn parts_left_out(messages: &[ChatMessage], sent: &[Cow<'_, [Part]>], place: &str) -> Option<String> {
+/// A sentence if replies have more parts of their own than are sent, where these are sent at all.
+fn parts_left_out(messages: &[ChatMessage], sent: &[Cow<'_, [Part]>], form: Form) -> Vec<String> {
+    let place = if form.api == Api::Anthropic { "/anthropic/content" } else { "/responses/output" };
     let own = |message: &ChatMessage| message.pointer(place).and_then(Json::as_array).map_or(0, Vec::len);
-    let has_more = messages.iter().zip(sent).any(|(message, sent)| own(message) > sent.len());
-    has_more.then(|| "parts of replies are left out that the server refuses: empty ones, and reasoning that nothing follows".to_owned())
+    let has_more =
+        form.has_native && messages.iter().zip(sent).any(|(message, sent)| own(message) > sent.len());
+    let sentence = "parts of replies are left out that the server refuses: empty ones, and reasoning that nothing follows";
+    has_more.then(|| sentence.to_owned()).into_iter().collect()
 }
 
 /// True for a field of a message that is ours: the parts of a reply in another interface's form.

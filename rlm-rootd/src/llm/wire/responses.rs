@@ -54,8 +54,7 @@ pub(super) fn request(
     let items: Vec<_> = messages.iter().map(|message| message.parts(form, items)).collect();
     let input = items.iter().flat_map(|items| items.iter()).map(|item| &*item.text).collect();
     let bytes = serde_json::to_vec(&Request { fields: body, input }).expect("JSON can be written");
-    let adapted = parts_left_out(messages, &items, "/responses/output").filter(|_| form.has_native);
-    Body { bytes, adapted: adapted.into_iter().collect() }
+    Body { bytes, adapted: parts_left_out(messages, &items, form) }
 }
 
 /// Adds a field of the chat form.

@@ -96,7 +96,7 @@ fn another_program_in_its_place_is_noticed() {
         );
         let same = "import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(1000)'])";
         crashes(&mut worker, same, "executed another program");
-        // What the other program writes may come too late: it is ended as soon as it is seen.
+        // The other program is killed as soon as it is noticed, so its own output may be lost.
         let response = worker.call("import os; print('before', flush=True); os.execv('/bin/true', ['true'])");
         assert_eq!((response.outcome, response.stdout.as_str()), (Outcome::Crashed, "before\n"));
         worker.end();

@@ -20,7 +20,7 @@ use chrono::{DateTime, Local};
 use rlm_core::ids::is_rollout_id;
 use rlm_core::text::{counted, cut, one_line};
 use rlm_env::rollout::Metrics;
-use rlm_env::trajectory::{Event, Line, Writer, read};
+use rlm_env::trajectory::{Event, Line, Writer, images_dir, read};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
@@ -95,8 +95,10 @@ impl Runs {
     }
 
     fn remove(&self, id: &str) {
-        for file in [self.trajectory(id), self.0.join(format!("{id}.json"))] {
-            // It is gone if another run removes it at the same time.
+        let trajectory = self.trajectory(id);
+        // What is gone was removed by another run at the same time.
+        _ = fs::remove_dir_all(images_dir(&trajectory));
+        for file in [trajectory, self.0.join(format!("{id}.json"))] {
             _ = fs::remove_file(file);
         }
     }
@@ -193,6 +195,11 @@ impl Runs {
             }
         }
         let mut runs: Vec<_> = runs.into_values().collect();
+        for run in &mut runs {
+            let images = fs::read_dir(images_dir(&self.trajectory(&run.id))).into_iter().flatten().flatten();
+            let images = images.filter_map(|image| image.metadata().ok());
+            run.bytes += images.map(|metadata| metadata.blocks() * 512).sum::<u64>();
+        }
         runs.sort_by(|one, other| (other.time, &other.id).cmp(&(one.time, &one.id)));
         Ok(runs)
     }

@@ -83,10 +83,12 @@ class Place:
         }
         return {**own, **settings, **habit.settings, **more}
 
-    def run(self, server: Server, language: str, **more: str) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
+    def run(
+        self, server: Server, language: str, *options: str, **more: str
+    ) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
         """`rlm run`: its status, its result and the trajectory."""
         trajectory = self.path / "trajectory.jsonl"
-        done = self.rlm(server, language, "", "--json", "--trajectory", str(trajectory), "How many?", **more)
+        done = self.rlm(server, language, "", "--json", "--trajectory", str(trajectory), *options, "How many?", **more)
         entries = [json.loads(line) for line in trajectory.read_text().splitlines()]
         return done.returncode, json.loads(done.stdout), entries
 

@@ -1,10 +1,13 @@
 """Rollouts with stand-ins of the servers that people use."""
 
 import asyncio
+import base64
 import json
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable
+from dataclasses import replace
 
 import judge
 import pytest
@@ -88,6 +91,66 @@ def test_a_compaction_keeps_what_is_left_as_it_came(habit: Habit, mode: str, pla
     assert (status, result["answer"], server.summaries) == (0, "42", 1)
     assert result["metrics"]["root_llm_summary_count"] == 1
     check_bill(server, result["metrics"])
+
+
+IMAGE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+SHOWN = [
+    Turn("Draw.", "A plot.", (call(f"base64 -d <<< {IMAGE} > plot.png; show plot.png"),)),
+    Turn(None, "A dot.", (call("RLM_CONTENT=dot RLM_READY=1"),)),
+]
+
+
+@pytest.mark.parametrize("mode", ["streamed", "whole"])
+@pytest.mark.parametrize("habit", WIRES, ids=str)
+def test_images_reach_the_model(habit: Habit, mode: str, place: Place) -> None:
+    image = place.path / "dot.png"
+    image.write_bytes(base64.b64decode(IMAGE))
+    habit = replace(habit, told={1: IMAGE, 2: IMAGE})
+    with serve(habit, "bash", mode, SHOWN) as server:
+        options = ["--image", str(image), "--show-images", "true"]
+        status, result, entries = place.run(server, "bash", *options)
+    server.check()
+    assert (status, result["answer"]) == (0, "dot"), result
+    files = [path.read_bytes() for path in (place.path / "trajectory.jsonl.images").iterdir()]
+    assert files == [image.read_bytes()] and "base64," not in json.dumps(entries)
+
+
+def image_words(error: str, status: int = 400) -> Callable[[Request], Refusal | None]:
+    """A server refuses requests with images in these words."""
+    refusal: Refusal = (status, [{"error": {"message": error, "type": "invalid_request_error"}}])
+    return lambda request: refusal if '"image' in request.text else None
+
+
+@pytest.mark.parametrize(
+    ("wire", "status", "words"),
+    [
+        # rikkahub/rikkahub#1433
+        ("deepseek", 400, "messages[3]: unknown variant `image_url`, expected `text` at line 1 column 679289"),
+        # ggml-org/llama.cpp#13566
+        ("deepseek", 500, "image input is not supported by this server"),
+        # anthropics/claude-code#8227
+        ("anthropic", 400, "messages.4.content.1.image.source.base64: image exceeds 5 MB maximum: 9 bytes > 5 bytes"),
+    ],
+)
+def test_a_refused_image_is_left_out_and_the_model_hears_why(wire: str, status: int, words: str, place: Place) -> None:
+    habit = replace(BY_NAME[wire], rules=(image_words(words, status),), learns=9, told={2: "You do not see them"})
+    with serve(habit, "bash", "whole", SHOWN) as server:
+        done, result, entries = place.run(server, "bash", "--show-images", "true")
+    server.check()
+    assert (done, result["answer"]) == (0, "dot"), result
+    notice = [entry["message"]["content"] for entry in entries if entry.get("kind") == "notice"][-1]
+    assert words in notice and isinstance(notice, str), notice
+
+
+def test_the_image_of_a_question_is_never_left_out(place: Place) -> None:
+    image = place.path / "dot.png"
+    image.write_bytes(base64.b64decode(IMAGE))
+    words = "unknown variant `image_url`, expected `text`"
+    habit = replace(BY_NAME["deepseek"], rules=(image_words(words),), learns=1)
+    with serve(habit, "bash", "whole", SHOWN) as server:
+        status, result, _ = place.run(server, "bash", "--image", str(image))
+    server.check()
+    assert (status, result["stop_reason"]) == (3, "model_failed") and words in result["error"], result
 
 
 @pytest.mark.parametrize("habit", WIRES, ids=str)

@@ -53,6 +53,7 @@ class Settings(TypedDict, total=False):
     language: Literal["bash", "python"]
     python: Path
     final_functions: bool
+    show_images: bool
     answer_schema: Path | Mapping[str, Any]
     """A JSON schema, or the file that has it."""
     callbacks: Literal["network", "intercept"]

@@ -37,6 +37,10 @@ pub(crate) struct RunOptions {
     /// empty value, '', is an empty directory. May be given several times. Required, unless each question has its own.
     #[arg(long, value_name = "PATH", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) context: Vec<PathBuf>,
+    /// An image behind the question, for a root model that takes them: PNG, JPEG, GIF or WebP, at most 3.9 MB. May be given
+    /// several times.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) image: Vec<PathBuf>,
     /// Go on after the answer: each line of standard input is a further question to the same session. Ctrl-D ends it.
     #[arg(long, conflicts_with_all = ["json", "events", "questions", "attempts", "results", "dry_run"])]
     pub(crate) chat: bool,

@@ -452,6 +452,14 @@ pub(crate) static FINAL_FUNCTIONS: Setting<bool> = Setting {
     ..setting("final_functions", Form::Flag, Effect::Value, flag)
 };
 
+/// The function `show`, which shows the root model an image.
+pub(crate) static SHOW_IMAGES: Setting<bool> = Setting {
+    value_name: "BOOL",
+    help: "Give code show(path), by which a root model that takes images sees one: PNG, JPEG, GIF or WebP",
+    default: Some("false"),
+    ..setting("show_images", Form::Flag, Effect::Value, flag)
+};
+
 /// The schema of answers.
 pub(crate) static ANSWER_SCHEMA: Setting<PathBuf> = Setting {
     value_name: "FILE",
@@ -526,7 +534,7 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 58] = [
+pub(crate) static ALL: [&dyn AnySetting; 59] = [
     &MODEL,
     &BASE_URL,
     &API,
@@ -546,6 +554,7 @@ pub(crate) static ALL: [&dyn AnySetting; 58] = [
     &LANGUAGE,
     &PYTHON,
     &FINAL_FUNCTIONS,
+    &SHOW_IMAGES,
     &ANSWER_SCHEMA,
     &CALLBACKS,
     &NAVIGATION,

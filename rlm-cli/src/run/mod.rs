@@ -20,6 +20,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use rlm_core::env::HOST_PID;
 use rlm_core::ids::is_rollout_id;
+use rlm_env::rollout::Image;
 use rlm_env::trajectory::Sink;
 use rlm_env::{Control, Host, StopReason};
 use rlm_rootd::HostProcess;
@@ -78,6 +79,8 @@ pub(crate) fn run(
     let host_process = host_process.map_err(|error| Usage::new(error.to_string()))?;
     let given = GivenContext::new(&options.context)?;
     work.check_contexts(&given)?;
+    let images = options.image.iter().map(|file| Image::read(file).map_err(Usage::new));
+    setup.rollout.images = images.collect::<Result<_, _>>()?;
     if options.batch.max_cost.is_some() {
         setup.check_prices()?;
     }

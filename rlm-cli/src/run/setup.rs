@@ -24,7 +24,7 @@ use crate::config::table::{
     CONTEXT_TOKENS, DEPTH_MODELS, EXCLUDE, FINAL_FUNCTIONS, GITIGNORE, HEADERS, KEEP, KEEP_REASONING,
     LANGUAGE, MAX_CHILDREN, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_DEPTH, MAX_OUTPUT_CHARS,
     MAX_RETRIES, MAX_TURNS, MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT,
-    SAMPLING, SERVER, SERVER_PARALLELISM, STREAM, SUB_API, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL,
+    SAMPLING, SERVER, SERVER_PARALLELISM, SHOW_IMAGES, STREAM, SUB_API, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL,
     SUB_PARALLELISM, SUB_SAMPLING, SUB_SERVER, SUMMARIZE_TURNS, TIMEOUT, TOKEN_IDS, TOOL_CALLS, TOOLS,
     TRAJECTORY, VERBOSITY,
 };
@@ -89,6 +89,7 @@ impl Setup {
             callbacks: settings.value(&CALLBACKS),
             navigation: settings.get(&NAVIGATION),
             final_functions,
+            show_images: settings.value(&SHOW_IMAGES),
             answer_schema: settings.get(&ANSWER_SCHEMA).map(|file| answer_schema(&file)).transpose()?,
             limits: limits(settings, budget),
             verbosity: settings.value(&VERBOSITY),

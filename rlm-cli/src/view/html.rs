@@ -206,10 +206,18 @@ fn step(step: &Step) -> Value {
         Step::Message(kind, said) => {
             context! { class => "notice", title => facts::of_message(*kind), text => text(said) }
         }
+        Step::Image(file, media_type) => image(file, media_type),
         Step::Retry(error) => context! { class => "bad", title => RETRIED, text => text(error) },
         Step::Call(made) => context! { call => call(made) },
         Step::Batch(made) => context! { batch => batch(made) },
     }
+}
+
+/// An image; nothing where its file is gone.
+fn image(file: &Path, media_type: &str) -> Value {
+    let data =
+        fs::read(file).ok().map(|data| format!("data:{media_type};base64,{}", BASE64_STANDARD.encode(data)));
+    context! { image => data, class => "" }
 }
 
 fn thought(thought: &Thought) -> Value {
@@ -328,7 +336,7 @@ fn bars(rollout: &Rollout) -> Option<Value> {
             own.into_iter().chain(call.batches.iter().map(|made| batch(turn, made))).collect()
         }
         Step::Batch(made) => vec![batch(turn, made)],
-        Step::Message(..) | Step::Thought(_) | Step::Retry(_) => Vec::new(),
+        Step::Message(..) | Step::Image(..) | Step::Thought(_) | Step::Retry(_) => Vec::new(),
     });
     (span.whole > 0.0).then(|| bars.collect())
 }

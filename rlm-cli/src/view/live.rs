@@ -179,9 +179,14 @@ impl SoFar {
         !self.is_read && self.trouble.is_none()
     }
 
-    fn new(lengths: Lengths) -> Self {
+    fn new(path: &Path, lengths: Lengths) -> Self {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        Self { instance: time.to_string(), rollouts: Rollouts::new(lengths), is_read: false, trouble: None }
+        Self {
+            instance: time.to_string(),
+            rollouts: Rollouts::new(Some(path), lengths),
+            is_read: false,
+            trouble: None,
+        }
     }
 }
 
@@ -189,7 +194,7 @@ impl Live {
     pub(super) fn follow(path: &Path, lengths: Lengths) -> anyhow::Result<Arc<Self>> {
         let growing = Growing::open(path)?;
         let live =
-            Arc::new(Self { so_far: Mutex::new(SoFar::new(lengths)), changes: watch::Sender::new(()) });
+            Arc::new(Self { so_far: Mutex::new(SoFar::new(path, lengths)), changes: watch::Sender::new(()) });
         let reader = Arc::downgrade(&live);
         std::thread::Builder::new()
             .name("trajectory".to_owned())
@@ -229,7 +234,7 @@ fn read_on(live: &Weak<Live>, mut growing: Growing, lengths: Lengths) {
 fn look(live: &Live, growing: &mut Growing, lengths: Lengths) -> anyhow::Result<bool> {
     if growing.is_void()? {
         *growing = Growing::open(&growing.path)?;
-        *live.so_far() = SoFar::new(lengths);
+        *live.so_far() = SoFar::new(&growing.path, lengths);
         return Ok(true);
     }
     let entries = growing.more()?;

@@ -104,7 +104,8 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
         return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(DIFFERS) });
     }
     let (mut rollouts, remarks) =
-        collect(input, options.rollout.as_deref(), lengths).context(name.clone())?;
+        collect(input, (!is_standard_input).then_some(&*file), options.rollout.as_deref(), lengths)
+            .context(name.clone())?;
     arrange(&mut rollouts, options.failed, options.sort);
     if rollouts.list.is_empty() {
         let so = if options.html.is_some() { ": no page is written" } else { "" };
@@ -146,7 +147,7 @@ fn follow(
     let runs = Runs::of(environment);
     let run = runs.as_ref().and_then(|runs| Some((runs, runs.id_of(file)?)));
     let mut growing = Growing::open(file)?;
-    let mut rollouts = Rollouts::new(lengths);
+    let mut rollouts = Rollouts::new(Some(file), lengths);
     loop {
         // What a run wrote before its end is there then.
         let has_ended = run.as_ref().is_some_and(|(runs, id)| runs.has_ended(id));
@@ -231,10 +232,11 @@ fn export(input: impl BufRead, asked_for: Option<&str>, output: &mut impl Write)
 /// Reads the rollouts of a file, or only the one asked for, and remarks on the file.
 fn collect(
     input: impl BufRead,
+    file: Option<&Path>,
     asked_for: Option<&str>,
     lengths: Lengths,
 ) -> anyhow::Result<(Rollouts, Vec<String>)> {
-    let mut rollouts = Rollouts::new(lengths);
+    let mut rollouts = Rollouts::new(file, lengths);
     let mut others = Vec::new();
     let mut remarks = Remarks::default();
     for line in lines(input)? {

@@ -35,7 +35,7 @@ impl Rollout {
                 Step::Call(call) => {
                     see_all(&[call.input.as_ref(), call.message.as_ref(), call.error.as_ref()])
                 }
-                Step::Batch(_) => {}
+                Step::Image(..) | Step::Batch(_) => {}
             }
         }
         for output in self.calls().filter_map(|call| call.output.as_ref()) {

@@ -18,7 +18,7 @@ const HOSTILE: &str =
     "\u{1b}]0;owned\u{7}\u{1b}[2J\r\u{9b}31m\u{202e}</pre></script><script>alert(1)</script>\"'&amp;\0";
 
 fn rollouts(input: &str, lengths: Lengths) -> Rollouts {
-    collect(input.as_bytes(), None, lengths).unwrap().0
+    collect(input.as_bytes(), None, None, lengths).unwrap().0
 }
 
 fn tree(rollouts: &Rollouts, has_colours: bool, is_full: bool) -> String {
@@ -122,7 +122,7 @@ fn no_text_of_a_model_steers_the_terminal() {
         let unsafe_one = shown.chars().find(|c| c.is_control() && *c != '\n' || *c == '\u{202e}');
         assert_eq!(unsafe_one, None);
     }
-    let error = collect(input.as_bytes(), Some(HOSTILE), IN_TERMINAL).unwrap_err().to_string();
+    let error = collect(input.as_bytes(), None, Some(HOSTILE), IN_TERMINAL).unwrap_err().to_string();
     assert!(!error.chars().any(char::is_control), "{error:?}");
 }
 
@@ -190,13 +190,13 @@ fn several_rollouts_are_listed_first_and_each_is_whole() {
     );
     assert!(trees.starts_with(short_tree(EXAMPLE).trim_end()));
     assert!(trees.ends_with(&short_tree(&second)));
-    let (one, _) = collect(interleaved.as_bytes(), Some("letters-2"), IN_TERMINAL).unwrap();
+    let (one, _) = collect(interleaved.as_bytes(), None, Some("letters-2"), IN_TERMINAL).unwrap();
     assert_eq!(tree(&one, false, false), short_tree(&second));
     let page = page(&interleaved, ON_A_PAGE);
     let listed = rows_of(&page);
     assert_eq!((&listed[1]["at"], &listed[1]["id"]), (&json!(1), &json!("letters-2")));
     assert!(page.contains("<script type=\"text/html\" id=\"body1\">\n<article"));
-    let error = collect(interleaved.as_bytes(), Some("letters-3"), IN_TERMINAL).unwrap_err();
+    let error = collect(interleaved.as_bytes(), None, Some("letters-3"), IN_TERMINAL).unwrap_err();
     assert_eq!(error.to_string(), "no rollout `letters-3`: the file has letters-1, letters-2");
 }
 
@@ -258,7 +258,7 @@ fn an_id_that_begins_again_is_another_rollout() {
     let child = changed(|entry| {
         (entry["rollout"], entry["depth"], entry["parent"]) = ("a.1".into(), 1.into(), "a".into());
     });
-    let (attempts, _) = collect(child.repeat(2).as_bytes(), Some("a.1"), IN_TERMINAL).unwrap();
+    let (attempts, _) = collect(child.repeat(2).as_bytes(), None, Some("a.1"), IN_TERMINAL).unwrap();
     let whole = tree(&attempts, false, false);
     assert_eq!(whole.matches("\nrollout a.1 · ").count(), 2, "{whole}");
     assert_eq!(whole.matches("the answer is final").count(), 2, "{whole}");
@@ -272,7 +272,7 @@ fn a_file_that_is_being_written_is_shown_as_far_as_it_goes() {
         let shown = short_tree(&written);
         assert!(shown.ends_with("└─ no end: it runs, or its host was killed\n"), "{shown}");
         let part = &EXAMPLE[..written.len() + 40];
-        let (rollouts, remarks) = collect(part.as_bytes(), None, IN_TERMINAL).unwrap();
+        let (rollouts, remarks) = collect(part.as_bytes(), None, None, IN_TERMINAL).unwrap();
         assert_eq!(tree(&rollouts, false, false), shown);
         let line = end + 1;
         let remark =
@@ -339,9 +339,9 @@ fn a_prompt_that_took_several_requests_is_one_with_its_last_reply() {
 #[test]
 fn unknown_entries_are_remarked_on() {
     let input = format!("{EXAMPLE}{{\"rollout\":\"letters-1\",\"time\":1,\"event\":\"dream\"}}\n");
-    let (_, remarks) = collect(input.as_bytes(), None, IN_TERMINAL).unwrap();
+    let (_, remarks) = collect(input.as_bytes(), None, None, IN_TERMINAL).unwrap();
     assert_eq!(remarks, ["1 entry of an unknown kind: use a newer version of rlm to see more"]);
-    assert_eq!(collect(&b"\n"[..], None, IN_TERMINAL).unwrap_err().to_string(), "no rollout in the file");
+    assert_eq!(collect(&b"\n"[..], None, None, IN_TERMINAL).unwrap_err().to_string(), "no rollout in the file");
 }
 
 #[test]
@@ -414,11 +414,11 @@ fn a_log_of_rlms_comes_back_as_it_went() {
 fn a_log_of_rlms_that_is_wrong_is_named() {
     let (whole, rest) = RLMS_LOG.split_at(RLMS_LOG.rfind("{\"type\"").unwrap());
     let (rollouts, remarks) =
-        collect(format!("{whole}{}", &rest[..40]).as_bytes(), None, IN_TERMINAL).unwrap();
+        collect(format!("{whole}{}", &rest[..40]).as_bytes(), None, None, IN_TERMINAL).unwrap();
     assert_eq!((rollouts.list.len(), remarks[0].starts_with("line 6 is cut off after 40 bytes")), (2, true));
-    let error = collect(&b"{\"type\": \"iteration\"}\n"[..], None, IN_TERMINAL).unwrap_err().to_string();
+    let error = collect(&b"{\"type\": \"iteration\"}\n"[..], None, None, IN_TERMINAL).unwrap_err().to_string();
     assert!(error.starts_with("line 1 is not one of RLMLogger: missing field `iteration`"), "{error}");
-    let error = collect(&b"{\"type\": \"metadata\"}\n"[..], None, IN_TERMINAL).unwrap_err().to_string();
+    let error = collect(&b"{\"type\": \"metadata\"}\n"[..], None, None, IN_TERMINAL).unwrap_err().to_string();
     assert_eq!(error, "no rollout in the file");
     let error = exported(RLMS_LOG, None).unwrap_err().to_string();
     assert!(

@@ -175,6 +175,8 @@ impl Tree<'_> {
                         self.text("│  ", BAD, error)?;
                     }
                 }
+                // The message before names its file.
+                Step::Image(..) => {}
                 Step::Thought(thought) => self.thought("│  ", thought)?,
                 Step::Message(MessageKind::Reply, text) => self.text("│  ", PLAIN, text)?,
                 Step::Message(kind, text) => {

@@ -39,6 +39,9 @@ pub const RLM_QUERY_BATCH: &str = "rlm_query_batch";
 /// Another name of the same.
 pub const RLM_QUERY_BATCHED: &str = "rlm_query_batched";
 
+/// Name of the root tool by which code shows an image to the root model.
+pub const SHOW: &str = "show";
+
 /// Beginning of the text that stands for the answer of such a rollout that has none.
 pub const QUERY_ERROR: &str = "Error in rlm_query: ";
 

@@ -17,8 +17,8 @@ mod tools;
 
 pub(crate) use self::interception::{CallFailed, CallsRejected, ResultsCut};
 pub(crate) use self::notices::{
-    AnswerEmpty, AnswerUnfit, CallFault, ContextLow, LastTurn, MalformedCall, NoCallReason, NoToolCall,
-    SessionReset, Summary, SummaryRequest,
+    AnswerEmpty, AnswerUnfit, CallFault, ContextLow, Images, LastTurn, MalformedCall, NoCallReason,
+    NoToolCall, SessionReset, Summary, SummaryRequest,
 };
 pub use self::system::SubLlmPrompt;
 pub(crate) use self::system::{ReplTool, SystemPrompt, WorkingDir};

@@ -131,6 +131,29 @@ impl AnswerEmpty {
     }
 }
 
+/// The text beside images that code has shown, or in their place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Images<'a> {
+    /// Their names.
+    Shown(&'a str),
+    /// Why the model's server refused them.
+    Refused(&'a str),
+}
+
+impl Images<'_> {
+    /// Renders the text.
+    ///
+    /// # Errors
+    /// [`PromptError`].
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        let variables = match *self {
+            Self::Shown(names) => context! { names, refusal => "" },
+            Self::Refused(refusal) => context! { names => "", refusal },
+        };
+        prompts.render("notices/images.md", variables)
+    }
+}
+
 /// Notice that a final answer does not fit its schema.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerUnfit<'a> {

@@ -11,8 +11,8 @@ use serde_json::{Value as Json, json};
 
 use super::interception::{CallFailed, CallsRejected, ResultsCut};
 use super::notices::{
-    AnswerEmpty, AnswerUnfit, CallFault, ContextLow, LastTurn, MalformedCall, NoCallReason, NoToolCall,
-    SessionReset, Summary, SummaryRequest,
+    AnswerEmpty, AnswerUnfit, CallFault, ContextLow, Images, LastTurn, MalformedCall, NoCallReason,
+    NoToolCall, SessionReset, Summary, SummaryRequest,
 };
 use super::output;
 use super::system::{ReplTool, SubLlmPrompt, SystemPrompt, WorkingDir};
@@ -185,6 +185,9 @@ fn notices(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
         texts.push((format!("{language}_no_tool_call_{name}"), text.render(prompts)?));
     }
     texts.push((format!("{language}_answer_empty"), AnswerEmpty { language }.render(prompts)?));
+    texts.push((format!("{language}_images"), Images::Shown("plot.png, map.jpg").render(prompts)?));
+    let refused = Images::Refused("image input is not supported by this server");
+    texts.push((format!("{language}_images_refused"), refused.render(prompts)?));
     let faults =
         ["/n: \"x\" is not of type \"integer\"".to_owned(), "\"m\" is a required property".to_owned()];
     texts.push((

@@ -39,6 +39,7 @@ built_in![
     "notices/malformed_call_hint.md",
     "notices/answer_empty.md",
     "notices/answer_unfit.md",
+    "notices/images.md",
     "notices/no_tool_call.md",
     "notices/session_reset.md",
     "output_note.md",

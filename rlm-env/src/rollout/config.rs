@@ -12,6 +12,7 @@ use serde_json::{Map, Value as Json};
 use tokio_util::sync::CancellationToken;
 
 use super::answer_schema::AnswerSchema;
+use super::images::Image;
 use super::recursion::Recursion;
 use crate::metrics::Metrics;
 use crate::terms::{Callbacks, Limits, ReplLanguage, StopReason, Verbosity};
@@ -25,6 +26,10 @@ pub struct RolloutConfig {
     pub id: String,
     /// The question.
     pub question: String,
+    /// Images behind the question, for a root model that takes them.
+    pub images: Vec<Image>,
+    /// True to give code in the session `show(path)`, which shows the root model an image; false by default.
+    pub show_images: bool,
     /// The contents of the working directory.
     pub context: Context,
     /// An existing directory to work in, in place of a private one. The context goes into the private one all the same, beside it.
@@ -122,6 +127,8 @@ impl RolloutConfig {
         Self {
             id: id.into(),
             question: question.into(),
+            images: Vec::new(),
+            show_images: false,
             context: Context::default(),
             working_dir: None,
             context_filter: ContextFilter::default(),

@@ -7,12 +7,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rlm_core::text::cut;
-use rlm_rootd::{ChatMessage, Usage};
+use rlm_rootd::{ChatMessage, Usage, message_text};
 use serde_json::{Value as Json, json};
 
 use super::calls::CallForm;
+use super::images::{Image, content};
 use super::log::Log;
-use crate::trajectory::{Event, Message, MessageKind, without_reasoning};
+use crate::trajectory::{Event, Message, MessageKind, without_image_data, without_reasoning};
 use crate::workspace::Transcript;
 
 /// Estimated bytes of text per token, until a server has counted.
@@ -64,9 +65,34 @@ impl Conversation {
     }
 
     /// Adds the question that is worked on from now on.
-    pub(super) fn question(&mut self, text: &str) {
+    pub(super) fn question(&mut self, text: &str, images: &[Image]) {
         self.asked = self.messages.len();
-        self.say(MessageKind::Question, "user", text);
+        self.push(MessageKind::Question, json!({"role": "user", "content": content(text, images)}));
+    }
+
+    /// Adds images with a text before them.
+    pub(super) fn images(&mut self, text: &str, images: &[Image]) {
+        self.push(MessageKind::Notice, json!({"role": "user", "content": content(text, images)}));
+    }
+
+    /// Leaves out the images of the newest turn or, if it has none, all others; those of the running question stay. A text stands
+    /// in their place. False if there were none.
+    pub(super) fn leave_images_out(&mut self, reason: &str) -> bool {
+        let newest = self.turns.last().copied().unwrap_or(0);
+        let has_images = |at: &usize| *at != self.asked && self.messages[*at].has_images();
+        let all: Vec<_> = (0..self.messages.len()).filter(has_images).collect();
+        let first = all.partition_point(|at| *at < newest);
+        let left_out = if first < all.len() { &all[first..] } else { &all[..] };
+        for at in left_out {
+            let text = message_text(&self.messages[*at]).unwrap_or_default();
+            let message = json!({"role": "user", "content": format!("{text}\n{reason}")});
+            self.tell(MessageKind::Notice, &message);
+            self.messages[*at] = message.into();
+        }
+        if !left_out.is_empty() {
+            self.recount();
+        }
+        !left_out.is_empty()
     }
 
     /// Adds a message to the model.
@@ -109,8 +135,8 @@ impl Conversation {
     /// Estimated tokens of the whole conversation.
     pub(super) fn tokens(&self) -> u64 {
         let new = self.messages.get(self.counted..).unwrap_or_default();
-        let bytes: usize = new.iter().map(ChatMessage::bytes).sum();
-        self.tokens.saturating_add(bytes as u64 / BYTES_PER_TOKEN)
+        let bytes: u64 = new.iter().map(ChatMessage::bytes).sum();
+        self.tokens.saturating_add(bytes / BYTES_PER_TOKEN)
     }
 
     /// The messages of all but the newest turns, including an earlier summary. None if there are none.
@@ -198,10 +224,11 @@ impl Conversation {
     }
 
     fn tell(&mut self, kind: MessageKind, message: &Json) {
+        let told = without_image_data(message);
         if self.log.keeps_reasoning() {
-            self.transcript.append(message);
+            self.transcript.append(&told);
         } else {
-            let (mut kept, left_out) = without_reasoning(message);
+            let (mut kept, left_out) = without_reasoning(&told);
             if !left_out.is_empty() {
                 kept["left_out"] = left_out.into();
             }

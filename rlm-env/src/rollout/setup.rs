@@ -22,6 +22,7 @@ use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
 use super::driver::{End, Progress, RolloutDriver, remove_directory};
 use super::host::Parts;
+use super::images::{Shown, show_tool};
 use super::log::Log;
 use super::query::{Answering, query_tools};
 use super::recursion::Recursion;
@@ -173,7 +174,8 @@ impl<'a> Setup<'a, '_> {
         let (under_way, call_clock) = (Arc::<UnderWay>::default(), CallClock::default());
         let start_clock = || Clock::start(config.limits.timeout);
         under_way.works_until(self.control, clock.unwrap_or_else(start_clock).end());
-        let root_tools = self.root_tools(workspace, &under_way, &call_clock)?;
+        let shown = Shown::new(config.images.len());
+        let root_tools = self.root_tools(workspace, &under_way, &call_clock, &shown)?;
         let registered = self.register(root_tools.clone())?;
         under_way.has_ledger(&registered.ledger);
         let model = self.model();
@@ -204,7 +206,7 @@ impl<'a> Setup<'a, '_> {
         let Directory { workspace, transcript, .. } = directory;
         let mut conversation = Conversation::new(self.log.clone(), transcript);
         conversation.say(MessageKind::System, "system", &system_prompt);
-        conversation.question(&config.question);
+        conversation.question(&config.question, &config.images);
         Ok(RolloutDriver {
             config,
             control: self.control.clone(),
@@ -226,6 +228,7 @@ impl<'a> Setup<'a, '_> {
             definitions,
             call_form,
             fenced_prompt,
+            shown,
             progress: Progress::default(),
         })
     }
@@ -253,15 +256,24 @@ impl<'a> Setup<'a, '_> {
         workspace: &Workspace,
         under_way: &Arc<UnderWay>,
         clock: &CallClock,
+        shown: &Shown,
     ) -> Result<Vec<Tool>, String> {
         let mut tools = self.config.root_tools.clone();
+        let directories = vec![self.working_dir(workspace).to_owned(), workspace.fs_path().to_owned()];
+        if self.config.show_images {
+            tools.push(show_tool(directories.clone(), shown.clone()));
+        }
         if let Some(recursion) = self.recursion() {
             let children = Children {
                 runner: self.runner.clone(),
-                parent: RolloutConfig { context: Context::default(), ..self.config.clone() },
+                parent: RolloutConfig {
+                    context: Context::default(),
+                    images: Vec::new(),
+                    ..self.config.clone()
+                },
                 model: self.model().clone(),
                 node: recursion.node(),
-                directories: vec![self.working_dir(workspace).to_owned(), workspace.fs_path().to_owned()],
+                directories,
                 under_way: under_way.clone(),
                 clock: clock.clone(),
                 log: self.log.clone(),

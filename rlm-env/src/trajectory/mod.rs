@@ -4,6 +4,7 @@
 //! [`VERSION`], fields are only ever added.
 
 mod entry;
+mod images;
 mod output;
 mod read;
 mod reasoning;
@@ -14,6 +15,8 @@ pub use self::entry::{
     CallEnded, CallStarted, Entry, Event, Message, MessageKind, ModelCall, ModelChanged, ModelRetry,
     QuestionEnded, RolloutEnded, RolloutScored, RolloutStarted, SubCall, VERSION,
 };
+pub(crate) use self::images::without_image_data;
+pub use self::images::{image_files, images_dir};
 pub use self::read::{Line, ReadError, Reader, read};
 pub(crate) use self::reasoning::event_without_reasoning;
 #[doc(hidden)]

@@ -1,5 +1,6 @@
 //! Writing trajectories to files.
 
+use std::borrow::Cow;
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
@@ -13,6 +14,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use rlm_core::jsonl::{self, Lock};
 
 use super::entry::Entry;
+use super::images::{images_dir, with_files};
 use super::sink::Sink;
 
 /// The beginning of every entry.
@@ -24,7 +26,7 @@ const LOCK_TIME: Duration = Duration::from_secs(1);
 /// Writes entries to a file as they happen, one line each. Rollouts of one or several processes may share the file.
 ///
 /// Each line is a single write to a file opened for appending, so lines stay whole whoever else writes, and a killed
-/// process loses no written entry. Writers take turns by a lock (`flock`), so an unfinished line at the end is not one
+/// process loses no written entry. Images are files in the directory `NAME.images` beside it. Writers take turns by a lock (`flock`), so an unfinished line at the end is not one
 /// that another writer is still writing; it is removed. On a full disk, lines are lost and one error is logged.
 #[derive(Debug)]
 pub struct Writer {
@@ -83,7 +85,16 @@ impl Writer {
 
 impl Sink for Writer {
     fn entry(&self, entry: &Entry) {
-        if let Err(error) = jsonl::line(entry).and_then(|line| self.write(&line))
+        let written = if self.is_regular {
+            with_files(entry, &images_dir(&self.path))
+        } else {
+            Ok(Cow::Borrowed(entry))
+        };
+        // An image that cannot be a file stays in the text.
+        let (entry, fault) =
+            written.map_or_else(|error| (Cow::Borrowed(entry), Some(error)), |entry| (entry, None));
+        let written = jsonl::line(&*entry).and_then(|line| self.write(&line));
+        if let Some(error) = written.err().or(fault)
             && !self.has_failed.swap(true, Relaxed)
         {
             tracing::error!(path = %self.path.display(), %error, "the trajectory is incomplete");

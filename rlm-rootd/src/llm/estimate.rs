@@ -11,6 +11,12 @@ pub(super) const PER_MESSAGE: u64 = 8;
 /// Fields of a message that hold a reply as it came over another interface than chat completions.
 pub(super) const NATIVE: [&str; 2] = ["anthropic", "responses"];
 
+/// Tokens of an image, whatever its size: servers scale large ones down, and the most of today's models is 4,784 (Anthropic).
+const IMAGE_TOKENS: u64 = 5000;
+
+/// Bytes of a text of so many tokens.
+const IMAGE_BYTES: u64 = 4 * IMAGE_TOKENS;
+
 /// Tokens of a text.
 pub(super) fn text_tokens(text: &str) -> u64 {
     let sixths: u64 = text
@@ -33,6 +39,7 @@ pub(super) fn message_tokens(message: &Json) -> u64 {
 
 fn json_tokens(json: &Json) -> u64 {
     match json {
+        _ if image_url(json).is_some() => IMAGE_TOKENS,
         Json::Null | Json::Bool(_) => 1,
         Json::Number(number) => text_tokens(&number.to_string()),
         Json::String(text) => text_tokens(text),
@@ -43,6 +50,26 @@ fn json_tokens(json: &Json) -> u64 {
 
 pub(super) fn fields_tokens(fields: &Map<String, Json>) -> u64 {
     fields.iter().map(|(name, value)| text_tokens(name) + json_tokens(value) + 2).sum()
+}
+
+/// The `data:` URL of a part of a content that is an image.
+pub(super) fn image_url(part: &Json) -> Option<&str> {
+    part.get("image_url")
+        .filter(|_| part["type"] == "image_url")?
+        .get("url")?
+        .as_str()
+        .filter(|url| url.starts_with("data:"))
+}
+
+/// Bytes of a message as it is sent, in which an image counts as a text of as many tokens.
+pub(super) fn text_bytes(message: &Json, sent: &str) -> u64 {
+    let parts = message.get("content").and_then(Json::as_array).into_iter().flatten();
+    let (mut bytes, mut images) = (sent.len(), 0);
+    for url in parts.filter_map(image_url) {
+        bytes -= url.len();
+        images += 1;
+    }
+    bytes as u64 + images * IMAGE_BYTES
 }
 
 #[cfg(test)]
@@ -57,5 +84,18 @@ mod tests {
         assert_eq!(text_tokens("人工智能"), 8);
         assert_eq!(text_tokens(""), 0);
         assert_eq!(message_tokens(&json!({"role": "user", "content": "hi"})), 20);
+    }
+
+    #[test]
+    fn an_image_counts_alike_whatever_its_size() {
+        let message = |data: usize| {
+            let url = format!("data:image/png;base64,{}", "A".repeat(data));
+            json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]})
+        };
+        let tokens = [0, 4_000_000].map(|data| message_tokens(&message(data)));
+        assert_eq!(tokens[0], tokens[1]);
+        assert!((IMAGE_TOKENS..IMAGE_TOKENS + 50).contains(&tokens[0]), "{tokens:?}");
+        let bytes = [0, 4_000_000].map(|data| text_bytes(&message(data), &message(data).to_string()));
+        assert_eq!(bytes[0], bytes[1]);
     }
 }

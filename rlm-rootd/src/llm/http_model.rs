@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value as Json};
 
 use super::error::{SubCallError, SubLlmError};
-use super::message::as_reply;
+use super::message::{ChatMessage, as_reply};
 use super::models::Models;
 use super::reply::Reply;
 use super::root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
@@ -78,9 +78,11 @@ impl HttpModel {
         match result {
             Ok(reply) => Ok(ChatReply { request_id, usage, attempts, ..reply }),
             Err(error) => {
-                let kind = match !tools.is_empty() && refuses_tools(&error) {
-                    true => ModelErrorKind::NoTools,
-                    false => kind(&error, deadline),
+                let has_images = || messages.iter().any(ChatMessage::has_images);
+                let kind = match () {
+                    () if !tools.is_empty() && refuses(&error, ErrorKind::NoTools) => ModelErrorKind::NoTools,
+                    () if refuses(&error, ErrorKind::NoImages) && has_images() => ModelErrorKind::NoImages,
+                    () => kind(&error, deadline),
                 };
                 if kind == ModelErrorKind::NoTools && !self.refused_tools.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
@@ -167,7 +169,7 @@ fn refused_field<'a>(error: &SubCallError, sampling: &'a Map<String, Json>) -> O
     sampling.keys().map(String::as_str).find(|field| names_word(message, field))
 }
 
-/// True if a server refuses a request for its tools.
-fn refuses_tools(error: &SubCallError) -> bool {
-    matches!(error, SubCallError::Status { status: 400 | 404 | 422 | 500 | 501, message } if ErrorKind::NoTools.is_of(message))
+/// True if a server refuses a request for this.
+fn refuses(error: &SubCallError, kind: ErrorKind) -> bool {
+    matches!(error, SubCallError::Status { status: 400 | 404 | 413 | 422 | 500 | 501, message } if kind.is_of(message))
 }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};
 
 use super::api::Api;
-use super::estimate::{PER_MESSAGE, fields_tokens, message_tokens};
+use super::estimate::{PER_MESSAGE, fields_tokens, image_url, message_tokens, text_bytes};
 use super::forms::thoughts;
 
 /// A message of a conversation in OpenAI's form, with the text in which it is sent: a long conversation is written once, not
@@ -56,10 +56,18 @@ impl ChatMessage {
         self.0.tokens
     }
 
-    /// Length of the message as it is sent, in bytes.
+    /// Length of the message as it is sent, in bytes; an image counts as a text of as many tokens.
     #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.0.text.get().len()
+    pub fn bytes(&self) -> u64 {
+        text_bytes(self, self.0.text.get())
+    }
+
+    /// True if the message has images with their data.
+    #[must_use]
+    pub fn has_images(&self) -> bool {
+        self.get("content")
+            .and_then(Json::as_array)
+            .is_some_and(|parts| parts.iter().any(|part| image_url(part).is_some()))
     }
 
     /// The parts of the message in another interface. Those of the form that is asked for first are kept.

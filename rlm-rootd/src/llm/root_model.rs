@@ -152,6 +152,8 @@ pub enum ModelErrorKind {
     Budget,
     /// The server refuses tools.
     NoTools,
+    /// The server refuses images, or these.
+    NoImages,
     /// The deadline passed.
     TimedOut,
     /// The server refuses the key, or what it stands for: its rights, its credit, the model's name.

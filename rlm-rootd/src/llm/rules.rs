@@ -66,6 +66,7 @@ struct ErrorTexts {
     context_full: Vec<String>,
     not_context_full: Vec<String>,
     no_tools: Vec<String>,
+    no_images: Vec<String>,
     overloaded: Vec<String>,
     bad_call: Vec<String>,
     bad_arguments: Vec<String>,
@@ -83,6 +84,8 @@ pub(super) enum ErrorKind {
     NotContextFull,
     /// The server refuses tools.
     NoTools,
+    /// The server refuses images, or these.
+    NoImages,
     /// The same request may pass later.
     Overloaded,
     /// The model wrote a call that the server cannot read; the next sample may be right.
@@ -99,6 +102,7 @@ impl ErrorKind {
             Self::ContextFull => has_any(text, &errors.context_full) && !Self::NotContextFull.is_of(text),
             Self::NotContextFull => has_any(text, &errors.not_context_full),
             Self::NoTools => has_any(text, &errors.no_tools),
+            Self::NoImages => has_any(text, &errors.no_images),
             Self::Overloaded => has_any(text, &errors.overloaded),
             Self::BadCall => has_any(text, &errors.bad_call),
             Self::OtherWire => has_any(text, &errors.other_wire),
@@ -500,7 +504,8 @@ fn names_field(text: &str, name: &str) -> bool {
 /// The place of the words of an error by which its kind is known, other than that it passes.
 pub(super) fn telling_part(text: &str) -> Option<usize> {
     let (errors, text) = (&TABLE.errors, text.to_ascii_lowercase());
-    let parts = [&errors.context_full, &errors.not_context_full, &errors.no_tools, &errors.other_wire];
+    let ErrorTexts { context_full, not_context_full, no_tools, no_images, other_wire, .. } = errors;
+    let parts = [context_full, not_context_full, no_tools, no_images, other_wire];
     parts.into_iter().flatten().find_map(|part| text.find(part.as_str()))
 }
 

@@ -5,8 +5,9 @@ mod rollout;
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
 
-use rlm_env::trajectory::{Entry, Event};
+use rlm_env::trajectory::{Entry, Event, images_dir};
 
 pub(super) use self::rollout::{
     Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Thought, Turn,
@@ -24,13 +25,16 @@ pub(super) struct Rollouts {
     /// The first rollout with a question, by its hash.
     questions: HashMap<u64, usize>,
     lengths: Lengths,
+    /// The directory with the images of the file; empty if they are read from elsewhere.
+    images: PathBuf,
     /// The number of entries.
     pub(super) stamp: u64,
 }
 
 impl Rollouts {
-    pub(super) fn new(lengths: Lengths) -> Self {
-        Self { lengths, ..Self::default() }
+    /// No rollouts of a file yet; None stands for standard input.
+    pub(super) fn new(file: Option<&Path>, lengths: Lengths) -> Self {
+        Self { lengths, images: file.map(images_dir).unwrap_or_default(), ..Self::default() }
     }
 
     /// Counts a rollout that is left out.
@@ -57,6 +61,7 @@ impl Rollouts {
                 };
                 let parent = parent.and_then(|parent| self.places.get(parent).copied());
                 let mut rollout = Rollout::new(&entry, self.skipped + self.list.len(), parent);
+                rollout.images.clone_from(&self.images);
                 rollout.parent_turn = parent.and_then(|parent| {
                     let (parent, id) = (&self.list[parent], rollout.parent_call.as_deref()?);
                     parent.place_of_call(Some(id)).map(|(turn, _)| parent.turns[turn].number)

@@ -4,10 +4,11 @@
 //! as it is read, so memory is needed only for the part that is shown.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use rlm_core::protocol::{Answer, Response};
 use rlm_env::rollout::Metrics;
-use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall};
+use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall, image_files};
 use serde_json::Value as Json;
 
 use super::rollout::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Thought, Turn};
@@ -27,6 +28,7 @@ impl Rollout {
         };
         Self {
             id: word(&entry.rollout),
+            images: PathBuf::new(),
             at,
             stamp: 0,
             depth: entry.depth as usize,
@@ -101,6 +103,14 @@ impl Rollout {
         }
     }
 
+    fn add_images(&mut self, message: &trajectory::Message) {
+        let images = image_files(&message.message, &self.images);
+        let steps: Vec<_> = images.map(|(file, media_type)| Step::Image(file, media_type)).collect();
+        if !steps.is_empty() {
+            self.turn(message.turn).steps.extend(steps);
+        }
+    }
+
     fn add_message(&mut self, message: trajectory::Message, lengths: Lengths) {
         let is_reply = message.kind == MessageKind::Reply;
         let words = if is_reply { reply_words } else { message_words }(&message.message);
@@ -108,7 +118,7 @@ impl Rollout {
         match message.kind {
             MessageKind::System => self.system = Some(text),
             // The first entry has the first one already.
-            MessageKind::Question if message.turn == 0 => {}
+            MessageKind::Question if message.turn == 0 => self.add_images(&message),
             MessageKind::Output => {
                 // A model without tools gets the output of its newest call, which has no id.
                 let id = message.message["tool_call_id"].as_str();
@@ -126,6 +136,8 @@ impl Rollout {
                 if !text.is_empty() {
                     turn.steps.push(Step::Message(message.kind, text));
                 }
+                self.add_images(&message);
+                let turn = self.turn(message.turn);
                 for call in message.message["tool_calls"].as_array().into_iter().flatten() {
                     let Some(id) = call["id"].as_str() else { continue };
                     let mut planned = Call::new(id);

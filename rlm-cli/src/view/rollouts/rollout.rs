@@ -1,6 +1,7 @@
 //! A rollout as it is shown.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use rlm_core::protocol::{Answer, Outcome, Response};
 use rlm_env::rollout::Callbacks;
@@ -13,6 +14,8 @@ use crate::view::text::Text;
 #[derive(Debug)]
 pub(in crate::view) struct Rollout {
     pub(in crate::view) id: String,
+    /// The directory with the images of its trajectory; empty if that is not a file.
+    pub(super) images: PathBuf,
     /// Its number in the file, from 0: links name it.
     pub(in crate::view) at: usize,
     /// The number of its latest entry in the file, from 1.
@@ -69,6 +72,8 @@ pub(in crate::view) struct Turn {
 pub(in crate::view) enum Step {
     Model(ModelCall),
     Message(MessageKind, Text),
+    /// The file with an image of the message before, and its media type.
+    Image(PathBuf, &'static str),
     /// The reasoning of the reply that follows.
     Thought(Thought),
     /// Why a request is sent again.

@@ -9,9 +9,10 @@ use serde_json::{Map, Value as Json};
 use super::answer::AnswerChange;
 use super::{CallResult, ReadReply, RolloutDriver, Step, Stop};
 use crate::callbacks::{Interceptor, InterceptorError};
-use crate::prompts::{CallFault, MalformedCall, NoCallReason, NoToolCall, SessionReset};
+use crate::prompts::{CallFault, Images, MalformedCall, NoCallReason, NoToolCall, SessionReset};
 use crate::render;
 use crate::rollout::calls::{Call, CallTarget, ReplyRequest};
+use crate::rollout::images::names;
 use crate::session::{self, Session, SessionError};
 use crate::terms::StopReason;
 use crate::trajectory::{CallEnded, CallStarted, Event};
@@ -71,6 +72,11 @@ impl RolloutDriver<'_> {
             }
         }
         // After all outputs: servers refuse another message among those of one reply.
+        let images = self.shown.take();
+        if !images.is_empty() {
+            let text = Images::Shown(&names(&images)).render(self.prompts)?;
+            self.conversation.images(&text, &images);
+        }
         if let Some(fault) = fault {
             self.notice(&fault);
         }

@@ -25,12 +25,13 @@ use super::calls::{Call, CallableTools, ReplyRequest};
 use super::clock::Clock;
 use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
+use super::images::Shown;
 use super::log::Log;
 use super::recursion::Recursion;
 use super::registration::RegisteredRollout;
 use super::under_way::UnderWay;
 use crate::callbacks::Interceptor;
-use crate::prompts::{LastTurn, NoCallReason, PromptError, Prompts};
+use crate::prompts::{Images, LastTurn, NoCallReason, PromptError, Prompts};
 use crate::session::Session;
 use crate::terms::{CallForm, StopReason};
 use crate::trajectory::{Event, MessageKind, ModelCall, ModelChanged, ModelRetry};
@@ -165,6 +166,8 @@ pub(super) struct RolloutDriver<'a> {
     pub(super) call_form: CallForm,
     /// The system prompt for a model whose server refuses tools, until that is known.
     pub(super) fenced_prompt: Option<String>,
+    /// Images that code has shown.
+    pub(super) shown: Shown,
     pub(super) progress: Progress,
 }
 
@@ -225,7 +228,7 @@ impl RolloutDriver<'_> {
         self.turns_before = self.conversation.turn();
         self.progress.begin_question();
         let cleared = self.clear_answer().await;
-        self.conversation.question(question);
+        self.conversation.question(question, &[]);
         match cleared {
             Ok(()) => self.answer(control).await,
             Err(Stop { reason, error, .. }) => End { error, ..End::from(reason) },
@@ -380,6 +383,12 @@ impl RolloutDriver<'_> {
             self.call_form = CallForm::Fenced;
             self.conversation.begin_again(&prompt);
             replied = self.complete(self.request(limit), false).await?;
+        }
+        if let Err(ModelError { kind: ModelErrorKind::NoImages, message, .. }) = &replied {
+            let refused = Images::Refused(message).render(self.prompts)?;
+            if self.conversation.leave_images_out(&refused) {
+                replied = self.complete(self.request(limit), false).await?;
+            }
         }
         match replied {
             Ok(reply) => {

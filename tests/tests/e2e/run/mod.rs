@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod events;
 mod feed;
+mod images;
 mod progress;
 mod reasoning;
 mod records;

@@ -1,0 +1,207 @@
+//! Images for the root model: those of the question, and those that code shows with the tool `show`.
+//!
+//! A server takes a message with images only from the user, so what a call has shown follows the outputs of its reply.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nix::fcntl::OFlag;
+use rlm_core::pickle::Value;
+use rlm_core::root_tool::{Call, Reply, SHOW, ToolResult};
+use rlm_core::text::size;
+use rlm_rootd::{RootTool, Tool, ToolFuture};
+use serde_json::{Value as Json, json};
+use tokio::task::spawn_blocking;
+
+use crate::workspace::PathWithin;
+
+/// The largest image in bytes. Anthropic takes 5 MiB of its base64, which is a third longer.
+const MAX_BYTES: u64 = (5 << 20) / 4 * 3;
+
+/// The most images of a rollout. Anthropic refuses images of more than 2000 pixels a side where there are more than 20.
+const MAX_IMAGES: usize = 20;
+
+/// An image for the root model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    name: String,
+    media_type: &'static str,
+    data: Arc<[u8]>,
+}
+
+impl Image {
+    /// Reads an image from a file: PNG, JPEG, GIF or WebP, of at most 3.75 MiB.
+    ///
+    /// # Errors
+    /// A sentence with the name, and what is wrong.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        Self::open(&path.to_string_lossy(), path).map_err(|error| told(path, &error))
+    }
+
+    fn open(name: &str, path: &Path) -> io::Result<Self> {
+        // A FIFO would have its reader wait.
+        let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+        Self::of_file(name, file)
+    }
+
+    fn of_file(name: &str, file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        let mut data = Vec::new();
+        file.take(MAX_BYTES + 1).read_to_end(&mut data)?;
+        if data.len() as u64 > MAX_BYTES {
+            let (found, most) = (size(metadata.len()), size(MAX_BYTES));
+            return Err(io::Error::other(format!(
+                "it has {found}, and an image at most {most}: make it smaller"
+            )));
+        }
+        let media_type = media_type(&data)
+            .ok_or_else(|| io::Error::other("it is not an image: expected PNG, JPEG, GIF or WebP"))?;
+        Ok(Self { name: name.to_owned(), media_type, data: data.into() })
+    }
+
+    /// The part of a message.
+    fn part(&self) -> Json {
+        let url = format!("data:{};base64,{}", self.media_type, STANDARD.encode(&self.data));
+        json!({"type": "image_url", "image_url": {"url": url}})
+    }
+}
+
+/// The content of a message with images behind its text.
+pub(super) fn content(text: &str, images: &[Image]) -> Json {
+    if images.is_empty() {
+        return text.into();
+    }
+    let text = json!({"type": "text", "text": text});
+    std::iter::once(text).chain(images.iter().map(Image::part)).collect()
+}
+
+/// The names of images, with commas.
+pub(super) fn names(images: &[Image]) -> String {
+    images.iter().map(|image| &*image.name).collect::<Vec<_>>().join(", ")
+}
+
+fn told(path: &Path, error: &io::Error) -> String {
+    format!("cannot show {}: {error}", path.display())
+}
+
+/// The type of an image, by its first bytes.
+fn media_type(data: &[u8]) -> Option<&'static str> {
+    match data {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+/// Images that code has shown, and that the model has not got yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shown(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<Image>,
+    /// The number of all images of the rollout.
+    count: usize,
+}
+
+impl Shown {
+    /// Counts the images of the question.
+    pub(super) fn new(of_question: usize) -> Self {
+        Self(Arc::new(Mutex::new(State { count: of_question, ..State::default() })))
+    }
+
+    /// Takes the images that wait.
+    pub(super) fn take(&self) -> Vec<Image> {
+        std::mem::take(&mut self.state().waiting)
+    }
+
+    fn add(&self, image: Image) -> Result<(), String> {
+        let mut state = self.state();
+        if state.count >= MAX_IMAGES {
+            return Err(format!(
+                "cannot show {}: the conversation has had {MAX_IMAGES} images, which is the most",
+                image.name
+            ));
+        }
+        state.count += 1;
+        state.waiting.push(image);
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+static PARAMETERS: LazyLock<Json> = LazyLock::new(|| {
+    json!({
+        "type": "object",
+        "properties": {"path": {"type": "string", "description": "an image in the session's directory: PNG, JPEG, GIF or WebP"}},
+        "required": ["path"],
+        "additionalProperties": false,
+    })
+});
+
+/// `show(path)`: the model sees the image with the output of the call.
+#[derive(Debug)]
+struct ShowTool {
+    directories: Vec<PathBuf>,
+    shown: Shown,
+}
+
+/// The tool `show`, for files in these directories; a path begins in the first one.
+pub(super) fn show_tool(directories: Vec<PathBuf>, shown: Shown) -> Tool {
+    Tool::new(ShowTool { directories, shown }).expect("it is well formed")
+}
+
+impl ShowTool {
+    fn show(directories: &[PathBuf], path: &Path) -> Result<Image, String> {
+        let found = PathWithin::find(directories, path).map_err(|error| told(path, &error))?;
+        let Some(found) = found else {
+            return Err(told(path, &io::Error::other("it is not in the session's directory")));
+        };
+        let read = found.with_place(|place| Image::open(&path.to_string_lossy(), place));
+        read.map_err(|error| told(path, &error))
+    }
+}
+
+impl RootTool for ShowTool {
+    fn name(&self) -> &str {
+        SHOW
+    }
+
+    fn description(&self) -> &str {
+        "Shows you an image, such as a plot, with the output of this call."
+    }
+
+    fn parameters(&self) -> &Json {
+        &PARAMETERS
+    }
+
+    fn call(&self, call: Call, _deadline: Instant) -> ToolFuture<'_> {
+        let given = call.args.first().or_else(|| call.kwargs.get("path"));
+        let path = match given {
+            Some(Value::Str(path)) => PathBuf::from(&**path),
+            _ => PathBuf::new(),
+        };
+        let directories = self.directories.clone();
+        Box::pin(async move {
+            let read = spawn_blocking(move || Self::show(&directories, &path)).await;
+            let image = read.map_err(|error| error.to_string())??;
+            let said = format!("{}: you see it with the output of this call", image.name);
+            self.shown.add(image)?;
+            Ok(Reply { result: ToolResult::Value(said.into()), print_lines: Vec::new() })
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! Images: those of a question, and those that code shows.
+
+use rlm_tests::Place;
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use serde_json::Value;
+
+use super::{asking, bash, shown, text};
+
+/// An image by its first bytes.
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\nrest";
+
+const URL: &str = "data:image/png;base64,iVBORw0KGgpyZXN0";
+
+/// The parts of the last message of a request.
+fn last(body: &Value) -> &Value {
+    body["messages"].as_array().unwrap().last().unwrap()
+}
+
+#[test]
+fn images_go_to_the_model_and_are_files_beside_the_trajectory() {
+    let place = Place::new();
+    std::fs::write(place.file("q.png"), PNG).unwrap();
+    let draw = r"printf '\x89PNG\r\n\x1a\nrest' > 'a plot.png'; show 'a plot.png'; wc -c < $RLM_MESSAGES";
+    let model = ScriptedModel::start([
+        bash(draw).once(),
+        bash("show context.txt; show /etc/passwd; show nowhere.png; show .; mkfifo f.png; show f.png").once(),
+        bash("RLM_CONTENT=seen RLM_READY=1"),
+    ]);
+    let args = ["run", "--image", "q.png", "--show-images", "true", "--trajectory", "t.jsonl", "What is it?"];
+    let output = asking(&place, &model, &args).output().unwrap();
+    assert_eq!((text(&output.stdout), output.status.code()), ("seen\n", Some(0)), "{output:?}");
+    let requests = model.finish();
+    let question = last(&requests[0].body);
+    assert_eq!(question["content"][0]["text"], "What is it?");
+    assert_eq!(question["content"][1]["image_url"]["url"], URL);
+    let messages = requests[1].body["messages"].as_array().unwrap();
+    let [.., told, image] = &messages[..] else { panic!("{messages:?}") };
+    let told = told["content"].as_str().unwrap();
+    assert!(told.starts_with("a plot.png: you see it with the output of this call\n"), "{told}");
+    let bytes: usize = told.lines().nth(1).unwrap().trim().parse().unwrap();
+    assert!(bytes > 1000 && !messages[0].to_string().contains(URL), "the transcript has {bytes} bytes");
+    assert_eq!(image["content"][0]["text"], "Images that your code showed: a plot.png");
+    assert_eq!(image["content"][1]["image_url"]["url"], URL);
+    let faults = last(&requests[2].body)["content"].as_str().unwrap().to_owned();
+    for fault in [
+        "cannot show /etc/passwd: it is not in the session's directory",
+        "cannot show nowhere.png: No such file or directory",
+        "cannot show .: it is not a regular file",
+        "cannot show f.png: it is not a regular file",
+    ] {
+        assert!(faults.contains(fault), "{faults}");
+    }
+    let trajectory = place.read("t.jsonl");
+    assert!(!trajectory.contains("base64,") && trajectory.contains("t.jsonl.images/"));
+    let mut files = std::fs::read_dir(place.file("t.jsonl.images")).unwrap();
+    assert_eq!(std::fs::read(files.next().unwrap().unwrap().path()).unwrap(), PNG);
+    assert!(files.next().is_none(), "the same image is one file");
+
+    let page = place.rlm(&["view", "t.jsonl", "--html", "page.html"]).output().unwrap();
+    assert_eq!(page.status.code(), Some(0), "{page:?}");
+    let page = place.read("page.html");
+    assert_eq!(
+        page.matches(&format!("<img src=\\\"{URL}\\\"")).count()
+            + page.matches(&format!("<img src=\"{URL}\"")).count(),
+        2
+    );
+    let tree = place.rlm(&["view", "t.jsonl"]).output().unwrap();
+    assert!(text(&tree.stdout).contains("[t.jsonl.images/"), "{tree:?}");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_python_session_shows_images_and_their_number_and_size_are_bounded() {
+    let place = Place::new();
+    let code = "data = b'\\x89PNG\\r\\n\\x1a\\n'\n\
+                open('big.png', 'wb').write(data + bytes(4 << 20))\n\
+                open('small.png', 'wb').write(data)\n\
+                for name in ['big.png', *['small.png'] * 21]:\n    \
+                    try: print(show(name))\n    \
+                    except Exception as error: print(error)\n";
+    let mut reply = super::calling("call_python_repl", code);
+    reply["content"] = Value::Null;
+    let model = ScriptedModel::start([
+        Rule::any().message(reply).once(),
+        Rule::any()
+            .message(super::calling("call_python_repl", "answer['content'] = 'ok'; answer['ready'] = True")),
+    ]);
+    let args = ["run", "--python", "--show-images", "true", "Draw."];
+    let output = asking(&place, &model, &args).output().unwrap();
+    assert_eq!((text(&output.stdout), output.status.code()), ("ok\n", Some(0)), "{output:?}");
+    let requests = model.finish();
+    let messages = requests[1].body["messages"].as_array().unwrap();
+    let told = messages[messages.len() - 2]["content"].as_str().unwrap();
+    assert!(
+        told.contains("cannot show big.png: it has 4.2 MB, and an image at most 3.9 MB: make it smaller"),
+        "{told}"
+    );
+    assert!(
+        told.contains("cannot show small.png: the conversation has had 20 images, which is the most"),
+        "{told}"
+    );
+    assert_eq!(messages[messages.len() - 1]["content"].as_array().unwrap().len(), 21);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_file_that_is_no_image_is_refused_before_anything_starts() {
+    let place = Place::new();
+    place.write("notes.png", "text");
+    let model = ScriptedModel::start([]);
+    for (file, fault) in [
+        ("notes.png", "it is not an image: expected PNG, JPEG, GIF or WebP"),
+        ("nowhere.png", "No such file or directory (os error 2)"),
+        (".", "it is not a regular file"),
+    ] {
+        let output = asking(&place, &model, &["run", "--image", file, "Why?"]).output().unwrap();
+        assert_eq!(shown(&output), ("", &*format!("rlm: cannot show {file}: {fault}\n"), Some(2)));
+    }
+    drop(model.finish());
+    place.assert_nothing_left();
+}

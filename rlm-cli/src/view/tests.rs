@@ -341,7 +341,10 @@ fn unknown_entries_are_remarked_on() {
     let input = format!("{EXAMPLE}{{\"rollout\":\"letters-1\",\"time\":1,\"event\":\"dream\"}}\n");
     let (_, remarks) = collect(input.as_bytes(), None, None, IN_TERMINAL).unwrap();
     assert_eq!(remarks, ["1 entry of an unknown kind: use a newer version of rlm to see more"]);
-    assert_eq!(collect(&b"\n"[..], None, None, IN_TERMINAL).unwrap_err().to_string(), "no rollout in the file");
+    assert_eq!(
+        collect(&b"\n"[..], None, None, IN_TERMINAL).unwrap_err().to_string(),
+        "no rollout in the file"
+    );
 }
 
 #[test]
@@ -416,7 +419,8 @@ fn a_log_of_rlms_that_is_wrong_is_named() {
     let (rollouts, remarks) =
         collect(format!("{whole}{}", &rest[..40]).as_bytes(), None, None, IN_TERMINAL).unwrap();
     assert_eq!((rollouts.list.len(), remarks[0].starts_with("line 6 is cut off after 40 bytes")), (2, true));
-    let error = collect(&b"{\"type\": \"iteration\"}\n"[..], None, None, IN_TERMINAL).unwrap_err().to_string();
+    let error =
+        collect(&b"{\"type\": \"iteration\"}\n"[..], None, None, IN_TERMINAL).unwrap_err().to_string();
     assert!(error.starts_with("line 1 is not one of RLMLogger: missing field `iteration`"), "{error}");
     let error = collect(&b"{\"type\": \"metadata\"}\n"[..], None, None, IN_TERMINAL).unwrap_err().to_string();
     assert_eq!(error, "no rollout in the file");

@@ -24,6 +24,9 @@ use crate::workspace::PathWithin;
 /// The largest image in bytes. Anthropic takes 5 MiB of its base64, which is a third longer.
 const MAX_BYTES: u64 = (5 << 20) / 4 * 3;
 
+/// The most bytes of all images of a rollout. Anthropic takes requests of 32 MB.
+const MAX_ALL_BYTES: usize = 20 << 20;
+
 /// The most images of a rollout. Anthropic refuses images of more than 2000 pixels a side where there are more than 20.
 const MAX_IMAGES: usize = 20;
 
@@ -111,14 +114,20 @@ pub(super) struct Shown(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<Image>,
-    /// The number of all images of the rollout.
+    /// The number of all images of the rollout, and their bytes.
     count: usize,
+    bytes: usize,
 }
 
 impl Shown {
-    /// Counts the images of the question.
-    pub(super) fn new(of_question: usize) -> Self {
-        Self(Arc::new(Mutex::new(State { count: of_question, ..State::default() })))
+    /// None yet, besides those of the question.
+    ///
+    /// # Errors
+    /// Those are too many.
+    pub(super) fn new(of_question: &[Image]) -> Result<Self, String> {
+        let mut state = State::default();
+        of_question.iter().try_for_each(|image| state.count(image))?;
+        Ok(Self(Arc::new(Mutex::new(state))))
     }
 
     /// Takes the images that wait.
@@ -128,19 +137,31 @@ impl Shown {
 
     fn add(&self, image: Image) -> Result<(), String> {
         let mut state = self.state();
-        if state.count >= MAX_IMAGES {
-            return Err(format!(
-                "cannot show {}: the conversation has had {MAX_IMAGES} images, which is the most",
-                image.name
-            ));
-        }
-        state.count += 1;
+        state.count(&image)?;
         state.waiting.push(image);
         Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn count(&mut self, Image { name, data, .. }: &Image) -> Result<(), String> {
+        if self.count >= MAX_IMAGES {
+            return Err(format!(
+                "cannot show {name}: the conversation has had {MAX_IMAGES} images, which is the most"
+            ));
+        }
+        if self.bytes + data.len() > MAX_ALL_BYTES {
+            let most = size(MAX_ALL_BYTES as u64);
+            return Err(format!(
+                "cannot show {name}: all images of a conversation may have {most}: make it smaller"
+            ));
+        }
+        (self.count, self.bytes) = (self.count + 1, self.bytes + data.len());
+        Ok(())
     }
 }
 

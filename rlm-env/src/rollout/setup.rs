@@ -174,7 +174,7 @@ impl<'a> Setup<'a, '_> {
         let (under_way, call_clock) = (Arc::<UnderWay>::default(), CallClock::default());
         let start_clock = || Clock::start(config.limits.timeout);
         under_way.works_until(self.control, clock.unwrap_or_else(start_clock).end());
-        let shown = Shown::new(config.images.len());
+        let shown = Shown::new(&config.images)?;
         let root_tools = self.root_tools(workspace, &under_way, &call_clock, &shown)?;
         let registered = self.register(root_tools.clone())?;
         under_way.has_ledger(&registered.ledger);

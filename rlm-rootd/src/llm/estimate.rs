@@ -11,7 +11,7 @@ pub(super) const PER_MESSAGE: u64 = 8;
 /// Fields of a message that hold a reply as it came over another interface than chat completions.
 pub(super) const NATIVE: [&str; 2] = ["anthropic", "responses"];
 
-/// Tokens of an image, whatever its size: servers scale large ones down, and the most of today's models is 4,784 (Anthropic).
+/// Tokens of an image, whatever its size: servers scale large ones down, and 4,784 are the most of Anthropic's models.
 const IMAGE_TOKENS: u64 = 5000;
 
 /// Bytes of a text of so many tokens.

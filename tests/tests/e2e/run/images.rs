@@ -74,8 +74,9 @@ fn a_python_session_shows_images_and_their_number_and_size_are_bounded() {
     let place = Place::new();
     let code = "data = b'\\x89PNG\\r\\n\\x1a\\n'\n\
                 open('big.png', 'wb').write(data + bytes(4 << 20))\n\
+                open('large.png', 'wb').write(data + bytes(3 << 20))\n\
                 open('small.png', 'wb').write(data)\n\
-                for name in ['big.png', *['small.png'] * 21]:\n    \
+                for name in ['big.png', *['large.png'] * 7, *['small.png'] * 15]:\n    \
                     try: print(show(name))\n    \
                     except Exception as error: print(error)\n";
     let mut reply = super::calling("call_python_repl", code);
@@ -99,6 +100,8 @@ fn a_python_session_shows_images_and_their_number_and_size_are_bounded() {
         told.contains("cannot show small.png: the conversation has had 20 images, which is the most"),
         "{told}"
     );
+    let fault = "cannot show large.png: all images of a conversation may have 21.0 MB: make it smaller";
+    assert!(told.contains(fault), "{told}");
     assert_eq!(messages[messages.len() - 1]["content"].as_array().unwrap().len(), 21);
     place.assert_nothing_left();
 }

@@ -1,6 +1,8 @@
 """The page of `rlm view --html`."""
 
+import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +157,38 @@ def test_scores_have_a_column_where_there_are_any(page: Page, written) -> None:
     assert "score 0.750" in page.locator(".totals").inner_text()
     page.set_viewport_size({"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def test_an_image_is_shown_from_its_file_and_no_other_file_is(page: Page, written, tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl.images").mkdir()
+    name = f"{'0' * 32}.png"
+    (tmp_path / "run.jsonl.images" / name).write_bytes(base64.b64decode(DOT))
+    (tmp_path / name).write_bytes(base64.b64decode(DOT))
+    urls = [f"run.jsonl.images/{name}", name, f"run.jsonl.images/../{name}", f"data:image/png;base64,{DOT}"]
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    message = {"role": "user", "content": [{"type": "text", "text": "Look"}, *parts]}
+    entry = {"rollout": "letters-1", "time": 1790000001.0, "event": "message", "turn": 1, "kind": "notice"}
+    lines = EXAMPLE.splitlines(keepends=True)
+    page.goto(written("".join([*lines[:5], json.dumps({**entry, "message": message}) + "\n", *lines[5:]])))
+    images = page.locator("article img")
+    expect(images).to_have_count(1)
+    assert images.evaluate("image => image.decode().then(() => image.naturalWidth)") == 1
+
+
+def test_the_picture_of_the_readme(page: Page, written) -> None:
+    """With RLM_PICTURE=1 it is taken anew."""
+    picture = Path(__file__).parents[2] / "docs/page.png"
+    page.set_viewport_size({"width": 1100, "height": 800})
+    page.goto(written(EXAMPLE))
+    expect(page.locator("article h2")).to_have_text("letters-1")
+    taken = page.screenshot()
+    if os.environ.get("RLM_PICTURE"):
+        picture.write_bytes(taken)
+    # Both are images of the same width and height.
+    assert taken[:24] == picture.read_bytes()[:24]
 
 
 def test_a_link_leads_to_a_turn_and_back(page: Page, written) -> None:

@@ -167,7 +167,9 @@ impl Reply {
         let usage = self.reported_usage();
         let reported = |place: &&str| Some(at(usage?, place)?.as_u64()?.min(MAX_TOKENS));
         let first = |places: &[&str]| places.iter().find_map(reported);
-        let (prompt, completion) = (first(&["prompt_tokens"]), first(&["completion_tokens"]));
+        // No prompt is empty: servers that do not count say 0.
+        let prompt = first(&["prompt_tokens"]).filter(|tokens| *tokens > 0);
+        let completion = first(&["completion_tokens"]).filter(|tokens| *tokens > 0 || prompt.is_some());
         // Gemini and xAI count reasoning in the total alone.
         let beyond_prompt =
             first(&["total_tokens"]).zip(prompt).map(|(total, prompt)| total.saturating_sub(prompt));
@@ -262,6 +264,8 @@ mod tests {
         let moonshot = json!({"choices": [{"usage": {"prompt_tokens": 100, "completion_tokens": 10}}]});
         assert_eq!(Reply::new(moonshot).usage(&estimate), base());
         assert!(usage(Json::Null).is_estimated);
+        let zeros = usage(json!({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}));
+        assert_eq!((zeros.is_estimated, zeros.prompt_tokens), (true, estimate.prompt_tokens));
     }
 
     #[test]

@@ -29,12 +29,9 @@ pub(super) fn body(
         #[serde(skip_serializing_if = "Option::is_none")]
         stream: Option<bool>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        stream_options: Option<StreamOptions>,
+        stream_options: Option<Json>,
     }
-    #[derive(Serialize)]
-    struct StreamOptions {
-        include_usage: bool,
-    }
+    let of_user = fields.get("stream_options").cloned();
     rename_bound(&mut fields, rules);
     // A field of the same name is not sent twice.
     let is_left_out = |name: &str| rules.omits(name) || streams && STREAM_FIELDS.contains(&name);
@@ -47,9 +44,18 @@ pub(super) fn body(
         messages: &messages,
         fields: &fields,
         stream: stream.then_some(true),
-        stream_options: stream_options.then_some(StreamOptions { include_usage: true }),
+        stream_options: stream_options.then(|| with_usage(of_user)),
     });
     Body { bytes: bytes.expect("JSON can be written"), adapted }
+}
+
+/// The options of a stream that ends with its usage, unless the user does not want that.
+fn with_usage(of_user: Option<Json>) -> Json {
+    let mut options = of_user.filter(Json::is_object).unwrap_or_else(|| json!({}));
+    if let Some(options) = options.as_object_mut() {
+        options.entry("include_usage").or_insert_with(|| true.into());
+    }
+    options
 }
 
 /// Gives the bound of the completion the name that the server knows.
@@ -381,6 +387,19 @@ mod tests {
         let signature =
             |at: usize| gemini[0]["tool_calls"][at].pointer("/extra_content/google/thought_signature");
         assert_eq!((signature(0), signature(1)), (Some(&json!("skip_thought_signature_validator")), None));
+    }
+
+    #[test]
+    fn options_of_a_stream_are_joined_to_those_of_the_user() {
+        let options = |of_user: Json| {
+            let fields = Map::from_iter([("stream_options".to_owned(), of_user)]);
+            let body = body(&[], Cow::Owned(fields), true, &Rules::default());
+            serde_json::from_slice::<Json>(&body.bytes).unwrap()["stream_options"].clone()
+        };
+        let kept = options(json!({"include_obfuscation": false}));
+        assert_eq!(kept, json!({"include_obfuscation": false, "include_usage": true}));
+        assert_eq!(options(json!({"include_usage": false})), json!({"include_usage": false}));
+        assert_eq!(options(Json::Null), json!({"include_usage": true}));
     }
 
     #[test]

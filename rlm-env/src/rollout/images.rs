@@ -123,7 +123,7 @@ impl Shown {
     /// None yet, besides those of the question.
     ///
     /// # Errors
-    /// Those are too many.
+    /// The question has too many images.
     pub(super) fn new(of_question: &[Image]) -> Result<Self, String> {
         let mut state = State::default();
         of_question.iter().try_for_each(|image| state.count(image))?;

@@ -13,6 +13,7 @@ mod environment;
 mod evaluation;
 mod exec;
 mod files;
+mod help;
 mod live;
 mod mcp;
 mod mcp_servers;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         Command::Rootd(options) => Ok(rlm_rootd::daemon::run(&options, environment.variables())),
         Command::Conformance(options) => conformance::run(&options),
         Command::Worker(options) => worker::run(&options, &environment),
+        Command::Help(options) => help::show(options.topic.as_deref()),
         Command::Completions(options) => completions::run(&options, &environment),
     })
 }

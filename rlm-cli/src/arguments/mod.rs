@@ -24,7 +24,7 @@ use crate::config::Flags;
 
 /// A persistent REPL for language models.
 #[derive(Debug, Parser)]
-#[command(name = "rlm", version, arg_required_else_help = true, after_help = AFTER_HELP)]
+#[command(name = "rlm", version, arg_required_else_help = true, disable_help_subcommand = true, after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -48,6 +48,7 @@ Examples:
   rlm mcp --workdir src                        sessions for an agent that speaks MCP (docs/mcp.md)
   rlm conformance -- my-worker --control-dir {dir}
                                                check a worker against the protocol (docs/conformance.md)
+  rlm help run                                 all options of a command; `rlm help max_turns` explains a setting
   rlm --version --verbose                      the versions of all that it is made of
 
 Exit status: 0 answered, every call ran to its end; 1 no final answer, a call was stopped, raised, or ended its
@@ -64,6 +65,7 @@ pub(crate) enum Command {
     #[command(after_help = DEMO_HELP)]
     Demo(DemoOptions),
     /// Check what is found: programs, bash, Python, settings, the model's server.
+    #[command(after_help = "All options: rlm help doctor")]
     Doctor(DoctorOptions),
     /// Show the settings in force, and where each came from.
     #[command(after_help = CONFIG_HELP)]
@@ -103,6 +105,8 @@ pub(crate) enum Command {
     Conformance(ConformanceOptions),
     /// Print shell completions, or install them.
     Completions(CompletionsOptions),
+    /// Explain a command with all its options, or a setting.
+    Help(HelpOptions),
 }
 
 const CONFIG_HELP: &str = "\
@@ -111,7 +115,8 @@ Examples:
   rlm config --max-turns 7 --json              the same for programs, as `rlm run --max-turns 7` would have it
   rlm config --example >rlm.toml               a file to start from
 
-Settings come from flags, then RLM_* variables, then the file, then defaults (docs/rlm-run.md). Keys are not shown.";
+Settings come from flags, then RLM_* variables, then the file, then defaults (docs/rlm-run.md). Keys are not shown.
+All flags: rlm help config";
 
 const PROMPTS_HELP: &str = "\
 Examples:
@@ -119,7 +124,7 @@ Examples:
   rlm prompts --show --python --verbosity heavy --context data
   rlm prompts --show --prompts mine                   with prompts of one's own (prompts/README.md)
 
-The session is started, as for a rollout; no model is asked.";
+The session is started, as for a rollout; no model is asked. All options: rlm help prompts";
 
 #[derive(Args, Debug)]
 pub(crate) struct PromptsOptions {
@@ -155,6 +160,13 @@ pub(crate) struct ConfigOptions {
     pub(crate) example: bool,
     #[command(flatten)]
     pub(crate) settings: Flags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HelpOptions {
+    /// The command, or the setting by its name, flag or variable [default: the list of commands].
+    #[arg(value_name = "COMMAND|SETTING")]
+    pub(crate) topic: Option<String>,
 }
 
 #[derive(Args, Debug)]

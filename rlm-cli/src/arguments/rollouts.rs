@@ -15,13 +15,10 @@ Examples:
   export RLM_BASE_URL=https://host/v1 RLM_MODEL=large-model RLM_API_KEY=…
   rlm run --context logs/ 'Which host failed first, and why?'
   git log | rlm run --context - --python 'Who changed the parser most often?'
-  rlm run --questions questions.jsonl --attempts 4 --jobs 8 --results results.jsonl
   rlm run --questions questions.jsonl --attempts 4 --jobs 8 --results results.jsonl --resume
-  rlm run --questions questions.jsonl --attempts 4 --score number
-                                               accuracy and pass@k, where questions have `expected`
 
 The answer goes to standard output and nothing else does. Ctrl-C stops after the running call and prints the answer so far;
-a second one ends at once.
+a second one ends at once. All options: rlm help run
 
 Exit status: 0 answered; 1 no final answer; 2 usage; 3 the session, the context or the model's server fails; 128 + N ended
 by signal N. For a batch: 0 all answered; 1 not all answered; 3 every rollout failed in such a way.
@@ -33,42 +30,41 @@ pub(crate) struct RunOptions {
     /// The question; or give --questions.
     #[arg(value_name = "QUESTION")]
     pub(crate) question: Option<String>,
-    /// A file or directory to copy into the rollout's working directory; `-` reads standard input as context.txt, and an
-    /// empty value, '', is an empty directory. May be given several times. Required, unless each question has its own.
+    /// A file or directory to copy into the working directory, or several; `-`: standard input; '': nothing.
     #[arg(long, value_name = "PATH", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) context: Vec<PathBuf>,
     /// An image behind the question, for a root model that takes them: PNG, JPEG, GIF or WebP, at most 3.9 MB. May be given
     /// several times.
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide = true, long, value_name = "FILE")]
     pub(crate) image: Vec<PathBuf>,
-    /// Go on after the answer: each line of standard input is a further question to the same session. Ctrl-D ends it.
+    /// Go on after the answer: each line of standard input is a further question.
     #[arg(long, conflicts_with_all = ["json", "events", "questions", "attempts", "results", "dry_run"])]
     pub(crate) chat: bool,
     /// Print the whole result as one line of JSON.
     #[arg(long)]
     pub(crate) json: bool,
     /// Print everything that happens as JSON lines: the entries of the trajectory, and a line for each result.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(hide = true, long, conflicts_with = "json")]
     pub(crate) events: bool,
     /// How much to show on standard error [default: full at a terminal, otherwise none].
-    #[arg(long, value_name = "HOW", value_enum)]
+    #[arg(hide = true, long, value_name = "HOW", value_enum)]
     pub(crate) progress: Option<ProgressLevel>,
     /// Show no progress: `--progress none`.
-    #[arg(long, short, conflicts_with = "progress")]
+    #[arg(hide = true, long, short, conflicts_with = "progress")]
     pub(crate) quiet: bool,
     /// The rollout's id, and of what is recorded and kept of it [default: run-TIME-RANDOM].
-    #[arg(long, value_name = "ID", conflicts_with_all = ["questions", "attempts"])]
+    #[arg(hide = true, long, value_name = "ID", conflicts_with_all = ["questions", "attempts"])]
     pub(crate) id: Option<String>,
     /// Check everything that can be checked without a request, and print what would run and what it may cost, from recorded runs
     /// of the same model. Nothing is written.
-    #[arg(long, conflicts_with_all = ["json", "events"])]
+    #[arg(hide = true, long, conflicts_with_all = ["json", "events"])]
     pub(crate) dry_run: bool,
     /// Do not record the run for `rlm runs` and `rlm view`.
-    #[arg(long)]
+    #[arg(hide = true, long)]
     pub(crate) no_record: bool,
     /// Serve a page at a loopback address that shows the run as it goes on: the address is printed. At a terminal, it stays until
     /// Ctrl-C; `rlm view --serve` serves it again.
-    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0",
+    #[arg(hide = true, long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0",
         conflicts_with = "dry_run")]
     pub(crate) serve: Option<u16>,
     #[command(flatten)]
@@ -92,43 +88,42 @@ pub(crate) enum ProgressLevel {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Batch")]
 pub(crate) struct BatchOptions {
-    /// Questions, one JSON object per line: `question`, and optionally `id`, `context` (a path or several), `context_text`,
-    /// `context_json`, `expected`, `metadata`; `-` reads standard input.
+    /// Questions, one JSON object per line: `question`, and optionally `id`, `context`, `expected` and others; `-`: standard
+    /// input.
     #[arg(long, value_name = "FILE", conflicts_with = "question")]
     pub(crate) questions: Option<PathBuf>,
     /// Read attempts from standard input while others run, one JSON object per line: a question, and `attempt`, its number [default: 1].
     /// Results are events in the order of their ends. It ends with standard input.
-    #[arg(long, requires = "events",
+    #[arg(hide = true, long, requires = "events",
           conflicts_with_all = ["question", "questions", "attempts", "results", "max_cost", "dry_run"])]
     pub(crate) feed: bool,
     /// With --feed: the address of the program that keeps the ledger of all rollouts, `http://…` or `http+unix://…`. `RLM_LEDGER_SECRET`
     /// goes with each request.
-    #[arg(long, value_name = "URL", requires = "feed")]
+    #[arg(hide = true, long, value_name = "URL", requires = "feed")]
     pub(crate) ledger: Option<String>,
     /// Attempts at each question [default: 1].
     #[arg(long, alias = "rollouts", value_name = "N", value_parser = up_to::<1_000_000>)]
     pub(crate) attempts: Option<NonZeroUsize>,
     /// Rollouts at once [default: 4].
-    #[arg(long, alias = "parallel", value_name = "N", value_parser = up_to::<10_000>)]
+    #[arg(hide = true, long, alias = "parallel", value_name = "N", value_parser = up_to::<10_000>)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Append each result to this file as a line of JSON [default: standard output].
     #[arg(long, value_name = "FILE")]
     pub(crate) results: Option<PathBuf>,
-    /// Skip rollouts that the file of results has; those that were stopped or cancelled are run again. Results of another
-    /// model or of other settings are refused; --resume=any takes them.
+    /// Skip rollouts that the file of results has. Results of other settings are refused; --resume=any takes them.
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "same",
           hide_possible_values = true, requires = "results")]
     pub(crate) resume: Option<Resume>,
     /// With --resume: also run rollouts again that failed with an error, had too small a budget, or could not be scored.
-    #[arg(long, requires = "resume")]
+    #[arg(hide = true, long, requires = "resume")]
     pub(crate) retry_failed: bool,
     /// Most that all rollouts together may spend on models, with those whose results --resume keeps. Rollouts that it has no
     /// room for are not started.
-    #[arg(long, value_name = "USD", value_parser = usd)]
+    #[arg(hide = true, long, value_name = "USD", value_parser = usd)]
     pub(crate) max_cost: Option<f64>,
     /// Score each answer by the question's `expected`: exact, contains, number; or by command:PROGRAM, which reads a JSON object
     /// and prints a number from 0 to 1 [default: exact, of questions with `expected`].
-    #[arg(long, value_name = "HOW")]
+    #[arg(hide = true, long, value_name = "HOW")]
     pub(crate) score: Option<ScoreMode>,
 }
 

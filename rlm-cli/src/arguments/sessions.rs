@@ -18,21 +18,20 @@ pub(crate) struct SessionOptions {
     #[arg(long, alias = "context", value_name = "DIR", default_value = ".")]
     pub(crate) workdir: PathBuf,
     /// Language of the session: bash or python.
-    #[arg(long, alias = "repl-language", value_name = "LANGUAGE", default_value = "bash")]
+    #[arg(long, hide = true, alias = "repl-language", value_name = "LANGUAGE", default_value = "bash")]
     language: ReplLanguage,
-    /// The same as `--language python`. PATH is the Python to use, CPython 3.10 or newer: a program, its name on PATH,
-    /// the directory of a virtual environment, or `builtin`. Default: RLM_PYTHON, VIRTUAL_ENV, python3 on PATH, or the one
-    /// in an rlm of one file, in this order.
+    /// A Python session, of this program or virtual environment, or `builtin`; RLM_PYTHON, VIRTUAL_ENV, python3 on PATH, or the
+    /// built-in one by default.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, conflicts_with = "language")]
     python: Option<Option<PathBuf>>,
     /// Stop a call after this many seconds; the session keeps its state.
     #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) call_timeout: Option<Duration>,
     /// Return at most this many bytes of a call's output: its beginning and its end.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, hide = true, value_name = "BYTES")]
     pub(crate) max_output_bytes: Option<usize>,
     /// Give a Python session FINAL(value) and FINAL_VAR("name"), which set the answer.
-    #[arg(long)]
+    #[arg(long, hide = true)]
     pub(crate) final_functions: bool,
 }
 
@@ -51,7 +50,7 @@ impl SessionOptions {
 pub(super) const EXEC_HELP: &str = "\
 A file of calls holds one call per block; a line `# %%` separates blocks. The output of the calls goes to standard output,
 with the value of a Python cell's last expression, and the answer last if RLM_CONTENT or `answer` was set. Everything
-else, tracebacks included, goes to standard error.";
+else, tracebacks included, goes to standard error. All options: rlm help exec";
 
 #[derive(Args, Debug)]
 pub(crate) struct ExecOptions {
@@ -63,10 +62,8 @@ pub(crate) struct ExecOptions {
     /// Print raw responses, one JSON document per line.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Give the code functions that run outside the session: nav_info, nav_ls, nav_outline, nav_read and nav_search for its
-    /// directory, those of --tools and --mcp, and llm_batch if a model is set. network: it calls them over HTTP; --tools,
-    /// --model or another setting alone means the same. intercept: the host finds the calls in the code and makes them before it runs;
-    /// see docs/interception.md.
+    /// Give the code functions of the host: those of --tools and --mcp, a search of its directory, and llm_batch if a model is
+    /// set; `network`, which --tools or --model alone mean, or `intercept` (docs/interception.md).
     #[arg(long, value_name = "HOW")]
     pub(crate) callbacks: Option<Callbacks>,
     /// The calls, one per argument.
@@ -79,7 +76,7 @@ pub(crate) struct ExecOptions {
 pub(super) const REPL_HELP: &str = "\
 Ctrl-C interrupts the running call, or clears the line. Ctrl-D ends the session. Incomplete code continues on the next
 line; an empty line sends it as typed. Tab completes names of the session, and files in bash. With --tools, --mcp or --model the
-code has the functions of `rlm exec --callbacks network`.";
+code has the functions of `rlm exec --callbacks network`. All options: rlm help repl";
 
 #[derive(Args, Debug)]
 pub(crate) struct ReplOptions {
@@ -138,6 +135,7 @@ Examples:
                                                use those answers: no network, no cost
 
 Root tools are set up as for `rlm run`: --tools, --model and --base-url, RLM_*, rlm.toml. With --recorded none is called.
+All options: rlm help replay
 
 Exit status: 0 all results are equal; 1 some differ; 2 usage; 3 the source cannot be read, or the session or another
 requirement failed; 128 + N ended by signal N.
@@ -154,16 +152,14 @@ pub(crate) struct ReplayOptions {
     /// A file or directory to copy into the fresh working directory; may be given several times.
     #[arg(long, value_name = "PATH")]
     pub(crate) context: Vec<PathBuf>,
-    /// The Python of a Python session, CPython 3.10 or newer: a program, its name on PATH, or the directory of a virtual
-    /// environment, or `builtin`. Default: RLM_PYTHON, VIRTUAL_ENV, python3 on PATH, or the one in an rlm of one file, in
-    /// this order.
+    /// The Python of a Python session: a program, a virtual environment, or `builtin`.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
     pub(crate) python: Option<Option<PathBuf>>,
     /// Stop each call after this many seconds. Default: 120, or ten times what the call took, whichever is more.
     #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) call_timeout: Option<Duration>,
     /// Return at most this many bytes of a call's output. Give the limit that the session had.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, hide = true, value_name = "BYTES")]
     pub(crate) max_output_bytes: Option<usize>,
     /// Write the answers of root tools to this new file, as JSON lines.
     #[arg(long, value_name = "FILE", conflicts_with = "recorded")]

@@ -63,17 +63,32 @@ fn help_and_completions_show_the_names_in_use_alone() {
     let mut completions = Vec::new();
     clap_complete::generate(clap_complete::Shell::Bash, &mut command, "rlm", &mut completions);
     for (subcommand, _, former, name, _) in FORMER_NAMES {
-        let subcommand = command.find_subcommand_mut(subcommand).unwrap();
-        let help = [subcommand.render_help(), subcommand.render_long_help()].map(|help| help.to_string());
+        let help = crate::help::of_command(subcommand).unwrap();
         let shows = |option: &str| {
             let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
-            help.iter().any(|help| help.split(|c| !is_part(c)).any(|word| word == option))
+            help.split(|c| !is_part(c)).any(|word| word == option)
         };
-        assert!(shows(name) && !shows(former), "{}", help[1]);
+        assert!(shows(name) && !shows(former), "{help}");
     }
     let completions = String::from_utf8(completions).unwrap();
     for former in ["--repl-language", "--root ", "--rollouts", "--parallel", "--max-parallel"] {
         assert!(!completions.contains(former), "{former}");
+    }
+}
+
+/// Lines of a screen on which a help must fit.
+const SCREEN: usize = 50;
+
+#[test]
+fn the_help_of_each_command_fits_on_a_screen_and_names_the_rest() {
+    let mut command = Arguments::command();
+    command.build();
+    for subcommand in command.get_subcommands().filter(|subcommand| subcommand.get_name() != "rootd") {
+        let name = subcommand.get_name();
+        let help = Arguments::try_parse_from(["rlm", name, "--help"]).unwrap_err().to_string();
+        assert!(help.lines().count() <= SCREEN, "{name}: {} lines\n{help}", help.lines().count());
+        let has_more = subcommand.get_arguments().any(clap::Arg::is_hide_set);
+        assert_eq!(help.contains(&format!("rlm help {name}")), has_more, "{help}");
     }
 }
 

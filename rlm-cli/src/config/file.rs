@@ -148,24 +148,25 @@ pub(crate) fn example() -> String {
          # Paths are relative to this file's directory.\n",
     );
     for setting in ALL {
-        let value = match setting.form() {
-            Form::Text | Form::TextOrTable | Form::Path | Form::Program => {
-                format!("\"{}\"", setting.example())
-            }
-            Form::Number | Form::Amount | Form::Flag | Form::Table | Form::List => {
-                setting.example().to_owned()
-            }
-        };
         let default = if setting.default().is_some() { ", by default:" } else { "." };
         text += &format!(
-            "\n# {}{default}\n# --{}, {}\n#{} = {value}\n",
+            "\n# {}{default}\n# --{}, {}\n#{}\n",
             setting.help(),
             setting.flag(),
             setting.variable(),
-            setting.name()
+            example_line(setting)
         );
     }
     text
+}
+
+/// A line of the file that sets a setting.
+pub(super) fn example_line(setting: &dyn AnySetting) -> String {
+    let (name, value) = (setting.name(), setting.example());
+    match setting.form() {
+        Form::Text | Form::TextOrTable | Form::Path | Form::Program => format!("{name} = \"{value}\""),
+        Form::Number | Form::Amount | Form::Flag | Form::Table | Form::List => format!("{name} = {value}"),
+    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,22 @@
-//! A flag for each setting.
+//! A flag for each setting, and `--set`, which takes them all: help shows the flags of few.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use clap::builder::{NonEmptyStringValueParser, TypedValueParser, ValueParser};
+use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser, ValueParser};
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::setting::{AnySetting, Form};
-use super::table::{ALL, LANGUAGE, OF_TOOLS, PYTHON};
+use super::table::{ALL, COMMON, LANGUAGE, OF_TOOLS, PYTHON};
+use crate::usage::nearest;
 
 /// The flag that names the configuration file.
 const CONFIG: &str = "config";
+
+/// The option for any setting, by its name.
+const SET: &str = "set";
 
 /// The settings on the command line.
 #[derive(Clone, Debug, Default)]
@@ -53,12 +59,11 @@ impl FromArgMatches for ToolFlags {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0.take(matches, &OF_TOOLS);
-        Ok(())
+        self.0.take(matches, &OF_TOOLS)
     }
 }
 
-fn augment(command: Command, settings: &[&'static dyn AnySetting]) -> Command {
+fn augment(command: Command, settings: &'static [&'static dyn AnySetting]) -> Command {
     let file = Arg::new(CONFIG)
         .long(CONFIG)
         .value_name("FILE")
@@ -68,6 +73,58 @@ fn augment(command: Command, settings: &[&'static dyn AnySetting]) -> Command {
         .iter()
         .fold(command.next_help_heading("Settings"), |command, setting| command.arg(flag(*setting)))
         .arg(file)
+        .arg(
+            Arg::new(SET)
+                .long(SET)
+                .value_name("NAME=VALUE")
+                .action(ArgAction::Append)
+                .value_parser(Assignments(settings))
+                .hide_possible_values(true)
+                .help("Any setting; `rlm config` lists them, `rlm help NAME` explains one"),
+        )
+}
+
+/// Reads `NAME=VALUE`.
+#[derive(Clone, Debug)]
+struct Assignments(&'static [&'static dyn AnySetting]);
+
+impl Assignments {
+    fn read(&self, text: &str) -> Result<(&'static str, String), String> {
+        let Some((given, value)) = text.split_once('=') else {
+            return Err("expected NAME=VALUE, such as max_turns=7".to_owned());
+        };
+        let name = given.trim().replace('-', "_");
+        let is_meant =
+            |setting: &&&dyn AnySetting| setting.name() == name || setting.former_name() == Some(&*name);
+        let Some(setting) = self.0.iter().find(is_meant) else {
+            let near = nearest(&name, self.0.iter().map(|setting| setting.name()));
+            let hint = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+            return Err(format!("there is no setting `{name}` here: {hint}`rlm config` lists all"));
+        };
+        setting.check(value)?;
+        Ok((setting.name(), value.to_owned()))
+    }
+}
+
+impl TypedValueParser for Assignments {
+    type Value = (&'static str, String);
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Self::Value, clap::Error> {
+        let this = self.clone();
+        clap::builder::StringValueParser::new()
+            .try_map(move |text| this.read(&text))
+            .parse_ref(command, arg, value)
+    }
+
+    /// For completions: the name, to which a value is typed.
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().map(|setting| PossibleValue::new(setting.name()))))
+    }
 }
 
 fn flag(setting: &'static dyn AnySetting) -> Arg {
@@ -78,6 +135,7 @@ fn flag(setting: &'static dyn AnySetting) -> Arg {
         .value_name(setting.value_name())
         .value_parser(parser(setting))
         .allow_negative_numbers(true)
+        .hide(!COMMON.contains(&setting.name()))
         .help(format!("{}{default}", setting.help()));
     let arg = if setting.form() == Form::List { arg.action(ArgAction::Append) } else { arg };
     // Without a value it only sets the language.
@@ -103,7 +161,7 @@ impl FromArgMatches for Flags {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.take(matches, &ALL);
+        self.take(matches, &ALL)?;
         if matches.contains_id(PYTHON.name) {
             self.values.insert(LANGUAGE.name, ("python".to_owned(), "--python".to_owned()));
         }
@@ -112,7 +170,11 @@ impl FromArgMatches for Flags {
 }
 
 impl Flags {
-    fn take(&mut self, matches: &ArgMatches, settings: &[&'static dyn AnySetting]) {
+    fn take(
+        &mut self,
+        matches: &ArgMatches,
+        settings: &[&'static dyn AnySetting],
+    ) -> Result<(), clap::Error> {
         self.file = matches.get_one::<PathBuf>(CONFIG).cloned();
         for setting in settings {
             let flag = format!("--{}", setting.flag());
@@ -123,5 +185,20 @@ impl Flags {
                 self.values.insert(setting.name(), (text, flag));
             }
         }
+        for (name, text) in matches.get_many::<(&'static str, String)>(SET).into_iter().flatten() {
+            let is_list =
+                settings.iter().any(|setting| setting.name() == *name && setting.form() == Form::List);
+            let flag = format!("--set {name}");
+            match self.values.get_mut(name) {
+                None => _ = self.values.insert(name, (text.clone(), flag)),
+                Some((before, _)) if is_list => *before += &format!("\n{text}"),
+                Some((_, before)) => {
+                    let error =
+                        format!("{name} is given twice, by {before} and by {flag}: leave one of them out");
+                    return Err(clap::Error::raw(ErrorKind::ArgumentConflict, error));
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -22,7 +22,7 @@ pub(crate) use self::file::NAME as FILE_NAME;
 pub(crate) use self::flags::{Flags, ToolFlags};
 pub(crate) use self::save::save;
 pub(crate) use self::setting::{AnySetting, Fields, Form, Setting, seconds, usd};
-pub(crate) use self::show::{run, without_credentials};
+pub(crate) use self::show::{explained, run, without_credentials};
 use self::table::{
     ALL, API, API_KEY_ENV, BASE_URL, CONFINE, CONFINE_READ, CONFINE_TMP, CONFINE_WRITE, HEADERS, SERVER,
     SUB_API, SUB_API_KEY_ENV, SUB_BASE_URL, SUB_HEADERS, SUB_SERVER,
@@ -318,6 +318,41 @@ mod tests {
         let command = Flags::augment_args(clap::Command::new("rlm"));
         let matches = command.try_get_matches_from(["rlm"].iter().chain(arguments)).unwrap();
         Flags::from_arg_matches(&matches).unwrap()
+    }
+
+    #[test]
+    fn any_setting_is_set_by_its_name() {
+        let set = |arguments: &[&str]| {
+            let command = Flags::augment_args(clap::Command::new("rlm"));
+            let options = arguments.iter().flat_map(|argument| ["--set", argument]);
+            let matches = command.try_get_matches_from(["rlm"].into_iter().chain(options))?;
+            Flags::from_arg_matches(&matches).map(|flags| flags.values)
+        };
+        let values =
+            set(&["max_turns=7", "call-timeout=2m", "exclude=a", "exclude=b", "sampling={\"a\": 1}"])
+                .unwrap();
+        let text = |name: &str| values[name].0.as_str();
+        assert_eq!((text("max_turns"), text("call_timeout"), text("exclude")), ("7", "2m", "a\nb"));
+        assert_eq!(values["sampling"].1, "--set sampling");
+        for (given, fault) in [
+            ("max_turns", "expected NAME=VALUE, such as max_turns=7"),
+            (
+                "max_turnss=7",
+                "there is no setting `max_turnss` here: did you mean `max_turns`? `rlm config` lists all",
+            ),
+            ("colour=red", "there is no setting `colour` here: `rlm config` lists all"),
+            ("max_turns=many", "expected a whole number above 0"),
+        ] {
+            let error = set(&[given]).unwrap_err().to_string();
+            assert!(error.contains(fault), "{error}");
+        }
+        let twice = set(&["max_turns=7", "max_turns=8"]).unwrap_err().to_string();
+        assert!(
+            twice.contains("max_turns is given twice, by --set max_turns and by --set max_turns"),
+            "{twice}"
+        );
+        assert!(explained("--max-turns").unwrap().contains("RLM_MAX_TURNS"));
+        assert_eq!((explained("RLM_MAX_TURNS"), explained("colour")), (explained("max_turns"), None));
     }
 
     /// Settings with a file of this text.

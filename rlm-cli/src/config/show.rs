@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::{Map, Value as Json, json};
 
 use super::digest::{covered, digest};
-use super::setting::{AnySetting, Form};
+use super::setting::{AnySetting, Effect, Form};
 use super::table::ALL;
 use super::{KeySource, Origin, Settings, file};
 use crate::arguments::ConfigOptions;
@@ -22,6 +22,33 @@ pub(crate) fn run(options: &ConfigOptions, environment: &Environment) -> anyhow:
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// One setting in words; None if there is none of this name, flag or variable.
+pub(crate) fn explained(topic: &str) -> Option<String> {
+    let name = topic.trim_start_matches('-').replace('-', "_");
+    let is_meant = |setting: &&&dyn AnySetting| {
+        setting.name() == name || setting.former_name() == Some(&*name) || setting.variable() == topic
+    };
+    let setting = *ALL.iter().find(is_meant)?;
+    let (name, value) = (setting.name(), setting.value_name());
+    let fallback =
+        setting.fallback_variable().map(|variable| format!(", then {variable}")).unwrap_or_default();
+    let counts = match setting.effect() {
+        Effect::Nothing => "does not change answers",
+        Effect::Value | Effect::Contents(_) => {
+            "may change answers: --resume refuses results of another value"
+        }
+    };
+    Some(format!(
+        "{name}: {}\n\n  default       {}\n  command line  --{} {value}, or --set {name}={value}\n  environment   {}{fallback}\n  \
+         rlm.toml      {}\n  effect        {counts}\n\n`rlm config` shows its value, and where that came from.\n",
+        setting.help(),
+        setting.default().unwrap_or("none"),
+        setting.flag(),
+        setting.variable(),
+        file::example_line(setting),
+    ))
 }
 
 fn in_text(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> String {

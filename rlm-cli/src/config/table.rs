@@ -183,9 +183,8 @@ pub(crate) static LANGUAGE: Setting<ReplLanguage> = Setting {
 pub(crate) static PYTHON: Setting<PathBuf> = Setting {
     variable: Some(rlm_core::env::PYTHON),
     value_name: "PATH",
-    help: "The Python of Python sessions, 3.10 or newer: a program, its name on PATH, or the directory of a virtual \
-           environment, or builtin; VIRTUAL_ENV, python3 on PATH or the built-in one by default. As a flag it implies `--language python`, and the \
-           value may be left out",
+    help: "The Python of Python sessions: a program, its name on PATH, a virtual environment, or `builtin`; VIRTUAL_ENV, python3 on \
+           PATH or the built-in one by default. The flag implies `--language python`, and needs no value",
     example: ".venv",
     ..setting("python", Form::Program, Effect::Nothing, path)
 };
@@ -285,8 +284,8 @@ pub(crate) static EXCLUDE: Setting<Vec<String>> = Setting {
 /// The part of this host that sessions can reach.
 pub(crate) static CONFINE: Setting<Confine> = Setting {
     value_name: "LEVEL",
-    help: "What of this host code can reach; full: its own directory, the system's programs and its endpoint alone; \
-           landlock: nearly so, without namespaces; try: the first of these that can be had; off: all that you can, the default",
+    help: "What code can reach: `full`: its own directory, the system's programs and its endpoint; `landlock`: nearly so, without \
+           namespaces; `try`: the first of these that can be had; `off`: all that you can, the default",
     example: "full",
     ..setting("confine", Form::Text, Effect::Value, confine)
 };
@@ -532,6 +531,10 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
     example: "kept",
     ..setting("keep", Form::Path, Effect::Nothing, path)
 };
+
+/// Names of the settings whose flags help shows.
+pub(crate) static COMMON: [&str; 8] =
+    ["model", "base_url", "python", "max_turns", "budget_usd", "confine", "tools", "mcp"];
 
 /// All settings, in display order.
 pub(crate) static ALL: [&dyn AnySetting; 59] = [

@@ -32,10 +32,7 @@ fn words(message: &Json, is_shown: impl Fn(&Json) -> bool) -> String {
         Some(Json::Array(parts)) => {
             let texts = parts.iter().filter(|part| is_shown(part)).map(|part| match part["text"].as_str() {
                 Some(text) => text.to_owned(),
-                None => match part.pointer("/image_url/url").and_then(Json::as_str) {
-                    Some(url) if !url.starts_with("data:") => format!("[{url}]"),
-                    _ => format!("[{}]", part["type"].as_str().unwrap_or("?")),
-                },
+                None => format!("[{}]", part["type"].as_str().unwrap_or("?")),
             });
             texts.collect::<Vec<_>>().join("\n")
         }

@@ -167,7 +167,7 @@ def test_an_image_is_shown_from_its_file_and_no_other_file_is(page: Page, writte
     name = f"{'0' * 32}.png"
     (tmp_path / "run.jsonl.images" / name).write_bytes(base64.b64decode(DOT))
     (tmp_path / name).write_bytes(base64.b64decode(DOT))
-    urls = [f"run.jsonl.images/{name}", name, f"run.jsonl.images/../{name}", f"data:image/png;base64,{DOT}"]
+    urls = [f"run.jsonl.images/{name}", name, f"run.jsonl.images/../{name}", "data:image/svg+xml;base64,PHN2Zy8+"]
     parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
     message = {"role": "user", "content": [{"type": "text", "text": "Look"}, *parts]}
     entry = {"rollout": "letters-1", "time": 1790000001.0, "event": "message", "turn": 1, "kind": "notice"}

@@ -133,7 +133,9 @@ def image_words(error: str, status: int = 400) -> Callable[[Request], Refusal | 
     ],
 )
 def test_a_refused_image_is_left_out_and_the_model_hears_why(wire: str, status: int, words: str, place: Place) -> None:
-    habit = replace(BY_NAME[wire], rules=(image_words(words, status),), learns=9, told={2: "You do not see them"})
+    habit = replace(
+        BY_NAME[wire], rules=(image_words(words, status),), learns=9, told={2: "You do not see these images"}
+    )
     with serve(habit, "bash", "whole", SHOWN) as server:
         done, result, entries = place.run(server, "bash", "--show-images", "true")
     server.check()

@@ -81,6 +81,10 @@ pub(crate) fn run(
     work.check_contexts(&given)?;
     let images = options.image.iter().map(|file| Image::read(file).map_err(Usage::new));
     setup.rollout.images = images.collect::<Result<_, _>>()?;
+    Image::check_all(&setup.rollout.images).map_err(|fault| Usage::new(format!("--image: {fault}")))?;
+    if !setup.rollout.images.is_empty() {
+        setup.provenance.settings += &format!("-{}", Image::digest(&setup.rollout.images));
+    }
     if options.batch.max_cost.is_some() {
         setup.check_prices()?;
     }

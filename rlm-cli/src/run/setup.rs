@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use rlm_core::error::with_causes;
+use rlm_core::root_tool::SHOW;
 use rlm_core::text::listed;
 use rlm_env::rollout::{AnswerSchema, Level, Prompts, Recursion};
 use rlm_env::trajectory::Sink;
@@ -82,6 +83,13 @@ impl Setup {
             ))
             .into());
         }
+        let tools = settings.get(&TOOLS).map_or_else(|| Ok(Vec::new()), |file| tools(&file, environment))?;
+        if settings.value(&SHOW_IMAGES) && tools.iter().any(|tool| tool.name() == SHOW) {
+            let (show, tools) = (settings.place(&SHOW_IMAGES), settings.place(&TOOLS));
+            return Err(
+                Usage::new(format!("{show}: {tools} has a tool of the name `show`, too: rename it")).into()
+            );
+        }
         let (model, sub_model) = (servers.root.model().to_owned(), servers.sub_model.clone());
         let rollout = RolloutConfig {
             context_filter: context_filter(settings)?,
@@ -93,9 +101,7 @@ impl Setup {
             answer_schema: settings.get(&ANSWER_SCHEMA).map(|file| answer_schema(&file)).transpose()?,
             limits: limits(settings, budget),
             verbosity: settings.value(&VERBOSITY),
-            root_tools: settings
-                .get(&TOOLS)
-                .map_or_else(|| Ok(Vec::new()), |file| tools(&file, environment))?,
+            root_tools: tools,
             sub_llm: SubLlmOptions {
                 model: Some(servers.sub_model),
                 parallelism: settings.value(&SUB_PARALLELISM),

@@ -17,7 +17,7 @@ use minijinja::value::Value;
 use minijinja::{Environment, context};
 use rlm_core::protocol::Outcome;
 use rlm_core::text::{duration, grouped, size};
-use rlm_env::trajectory::MessageKind;
+use rlm_env::trajectory::{ImagePlace, MessageKind, read_image};
 use sha2::{Digest as _, Sha256};
 
 use super::facts::{self, RETRIED};
@@ -206,18 +206,25 @@ fn step(step: &Step) -> Value {
         Step::Message(kind, said) => {
             context! { class => "notice", title => facts::of_message(*kind), text => text(said) }
         }
-        Step::Image(file, media_type) => image(file, media_type),
+        Step::Image(place) => image(place),
         Step::Retry(error) => context! { class => "bad", title => RETRIED, text => text(error) },
         Step::Call(made) => context! { call => call(made) },
         Step::Batch(made) => context! { batch => batch(made) },
     }
 }
 
-/// An image; nothing where its file is gone.
-fn image(file: &Path, media_type: &str) -> Value {
-    let data =
-        fs::read(file).ok().map(|data| format!("data:{media_type};base64,{}", BASE64_STANDARD.encode(data)));
-    context! { image => data, class => "" }
+fn image(place: &ImagePlace) -> Value {
+    match place {
+        ImagePlace::Url(url) => context! { image => url.as_str() },
+        ImagePlace::File(file, media_type) => match read_image(file) {
+            Ok(data) => {
+                context! { image => format!("data:{media_type};base64,{}", BASE64_STANDARD.encode(data)) }
+            }
+            Err(error) => {
+                context! { class => "bad", title => word(&format!("the image {} cannot be shown: {error}", file.display())) }
+            }
+        },
+    }
 }
 
 fn thought(thought: &Thought) -> Value {

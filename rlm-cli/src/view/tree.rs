@@ -5,12 +5,12 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use rlm_core::protocol::{Outcome, State};
 use rlm_core::text::{grouped, size};
-use rlm_env::trajectory::MessageKind;
+use rlm_env::trajectory::{ImagePlace, MessageKind};
 use unicode_width::UnicodeWidthStr;
 
 use super::facts;
 use super::rollouts::{Batch, Call, End, Output, Prompt, Rollout, Rollouts, Start, Step, Thought, Turn};
-use super::text::{Text, without_tabs, wrap};
+use super::text::{Text, without_tabs, word, wrap};
 
 /// Narrowest that text is wrapped to, in columns.
 const MIN_WIDTH: usize = 20;
@@ -175,8 +175,10 @@ impl Tree<'_> {
                         self.text("│  ", BAD, error)?;
                     }
                 }
-                // The message before names its file.
-                Step::Image(..) => {}
+                Step::Image(ImagePlace::File(file, _)) => {
+                    self.line("│  ", NOTICE, &format!("image: {}", word(&file.display().to_string())))?;
+                }
+                Step::Image(ImagePlace::Url(_)) => self.line("│  ", NOTICE, "image")?,
                 Step::Thought(thought) => self.thought("│  ", thought)?,
                 Step::Message(MessageKind::Reply, text) => self.text("│  ", PLAIN, text)?,
                 Step::Message(kind, text) => {

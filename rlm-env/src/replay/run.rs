@@ -8,6 +8,7 @@ use std::time::Duration;
 use rlm_core::env;
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Outcome, Response};
+use rlm_core::root_tool::SHOW;
 use rlm_rootd::nav::{NAV_TOOLS, Navigation, NavigationError};
 use rlm_rootd::{DefinitionError, Tool};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +20,7 @@ use super::recording::{Answers, RecordedTool, Recorder, Recording, answering_too
 use crate::callbacks::{InterceptorError, RootTools, RootToolsError};
 use crate::endpoint::host_variables;
 use crate::files::HostDir;
+use crate::rollout::images::{Shown, show_tool};
 use crate::session::{Call, Session, SessionConfig, SessionError};
 use crate::terms::LeftOut;
 use crate::workspace::{Context, ContextFilter, CopyLimits, Workspace};
@@ -286,8 +288,11 @@ fn tools(past: &PastSession, tools: Tools, fs_root: &Path) -> Result<Vec<Tool>, 
     let mut there: Vec<Tool> = match tools {
         Tools::Live { tools, recorder } => {
             let root: Arc<Path> = PathBuf::from(real(fs_root)).into();
-            let tools =
-                tools.into_iter().chain(navigation(past, fs_root)?).chain(children::tools(past, fs_root));
+            let tools = tools
+                .into_iter()
+                .chain(navigation(past, fs_root)?)
+                .chain(children::tools(past, fs_root))
+                .chain(show(past, fs_root));
             match recorder {
                 None => tools.collect(),
                 Some(recorder) => tools
@@ -315,6 +320,12 @@ fn tools(past: &PastSession, tools: Tools, fs_root: &Path) -> Result<Vec<Tool>, 
 }
 
 /// The tools of [`rlm_rootd::nav`] that the session had.
+/// The tool that shows images, if the session had it: they are checked, and nobody sees them.
+fn show(past: &PastSession, fs_root: &Path) -> Option<Tool> {
+    let has_it = past.root_tools.iter().any(|name| name == SHOW);
+    has_it.then(|| show_tool(vec![fs_root.to_owned()], Shown::default()))
+}
+
 fn navigation(past: &PastSession, fs_root: &Path) -> Result<Vec<Tool>, ReplayError> {
     if !past.root_tools.iter().any(|name| NAV_TOOLS.contains(&name.as_str())) {
         return Ok(Vec::new());

@@ -19,6 +19,9 @@ use crate::workspace::Transcript;
 /// Estimated bytes of text per token, until a server has counted.
 const BYTES_PER_TOKEN: u64 = 4;
 
+/// The text in the place of images where the conversation must be cut down.
+const IMAGES_CUT: &str = "The images were removed to make room.";
+
 /// Characters of an output that stay when the conversation must be cut down for the last turn.
 pub(super) const SHORT_OUTPUT: usize = 500;
 
@@ -79,11 +82,13 @@ impl Conversation {
     /// in their place. False if there were none.
     pub(super) fn leave_images_out(&mut self, reason: &str) -> bool {
         let newest = self.turns.last().copied().unwrap_or(0);
+        self.leave_out_from(newest, reason) || self.leave_out_from(0, reason)
+    }
+
+    fn leave_out_from(&mut self, start: usize, reason: &str) -> bool {
         let has_images = |at: &usize| *at != self.asked && self.messages[*at].has_images();
-        let all: Vec<_> = (0..self.messages.len()).filter(has_images).collect();
-        let first = all.partition_point(|at| *at < newest);
-        let left_out = if first < all.len() { &all[first..] } else { &all[..] };
-        for at in left_out {
+        let left_out: Vec<_> = (start..self.messages.len()).filter(has_images).collect();
+        for at in &left_out {
             let text = message_text(&self.messages[*at]).unwrap_or_default();
             let message = json!({"role": "user", "content": format!("{text}\n{reason}")});
             self.tell(MessageKind::Notice, &message);
@@ -178,6 +183,7 @@ impl Conversation {
     }
 
     fn cut_from(&mut self, start: usize, chars: usize) {
+        self.leave_out_from(start, IMAGES_CUT);
         for (at, message) in self.messages.iter_mut().enumerate().skip(start) {
             let Some(Json::String(text)) = message.get("content") else { continue };
             // Replies go back as they came.

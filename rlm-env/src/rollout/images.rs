@@ -14,15 +14,14 @@ use base64::engine::general_purpose::STANDARD;
 use nix::fcntl::OFlag;
 use rlm_core::pickle::Value;
 use rlm_core::root_tool::{Call, Reply, SHOW, ToolResult};
-use rlm_core::text::size;
+use rlm_core::text::{hex, size};
 use rlm_rootd::{RootTool, Tool, ToolFuture};
 use serde_json::{Value as Json, json};
+use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 
+use crate::trajectory::MAX_IMAGE_BYTES;
 use crate::workspace::PathWithin;
-
-/// The largest image in bytes. Anthropic takes 5 MiB of its base64, which is a third longer.
-const MAX_BYTES: u64 = (5 << 20) / 4 * 3;
 
 /// The most bytes of all images of a rollout. Anthropic takes requests of 32 MB.
 const MAX_ALL_BYTES: usize = 20 << 20;
@@ -59,9 +58,9 @@ impl Image {
             return Err(io::Error::other("it is not a regular file"));
         }
         let mut data = Vec::new();
-        file.take(MAX_BYTES + 1).read_to_end(&mut data)?;
-        if data.len() as u64 > MAX_BYTES {
-            let (found, most) = (size(metadata.len()), size(MAX_BYTES));
+        file.take(MAX_IMAGE_BYTES + 1).read_to_end(&mut data)?;
+        if data.len() as u64 > MAX_IMAGE_BYTES {
+            let (found, most) = (size(metadata.len()), size(MAX_IMAGE_BYTES));
             return Err(io::Error::other(format!(
                 "it has {found}, and an image at most {most}: make it smaller"
             )));
@@ -69,6 +68,22 @@ impl Image {
         let media_type = media_type(&data)
             .ok_or_else(|| io::Error::other("it is not an image: expected PNG, JPEG, GIF or WebP"))?;
         Ok(Self { name: name.to_owned(), media_type, data: data.into() })
+    }
+
+    /// Checks that a question may have these images.
+    ///
+    /// # Errors
+    /// A sentence: they are too many, or too large together.
+    pub fn check_all(images: &[Self]) -> Result<(), String> {
+        Shown::new(images).map(drop)
+    }
+
+    /// A digest of the data of images; their names do not count.
+    #[must_use]
+    pub fn digest(images: &[Self]) -> String {
+        let mut digest = Sha256::new();
+        images.iter().for_each(|image| digest.update(Sha256::digest(&image.data)));
+        hex(&digest.finalize()[..8])
     }
 
     /// The part of a message.
@@ -87,9 +102,13 @@ pub(super) fn content(text: &str, images: &[Image]) -> Json {
     std::iter::once(text).chain(images.iter().map(Image::part)).collect()
 }
 
-/// The names of images, with commas.
+/// The names of images, with commas, in one line.
 pub(super) fn names(images: &[Image]) -> String {
-    images.iter().map(|image| &*image.name).collect::<Vec<_>>().join(", ")
+    let name = |image: &Image| match image.name.chars().any(char::is_control) {
+        true => image.name.escape_debug().to_string(),
+        false => image.name.clone(),
+    };
+    images.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 fn told(path: &Path, error: &io::Error) -> String {
@@ -109,7 +128,7 @@ fn media_type(data: &[u8]) -> Option<&'static str> {
 
 /// Images that code has shown, and that the model has not got yet.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shown(Arc<Mutex<State>>);
+pub(crate) struct Shown(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -168,7 +187,10 @@ impl State {
 static PARAMETERS: LazyLock<Json> = LazyLock::new(|| {
     json!({
         "type": "object",
-        "properties": {"path": {"type": "string", "description": "an image in the session's directory: PNG, JPEG, GIF or WebP"}},
+        "properties": {"path": {
+            "type": "string", "minLength": 1,
+            "description": "the image: PNG, JPEG, GIF or WebP; a path that begins in the session's directory, wherever the code is",
+        }},
         "required": ["path"],
         "additionalProperties": false,
     })
@@ -182,13 +204,14 @@ struct ShowTool {
 }
 
 /// The tool `show`, for files in these directories; a path begins in the first one.
-pub(super) fn show_tool(directories: Vec<PathBuf>, shown: Shown) -> Tool {
+pub(crate) fn show_tool(directories: Vec<PathBuf>, shown: Shown) -> Tool {
     Tool::new(ShowTool { directories, shown }).expect("it is well formed")
 }
 
 impl ShowTool {
     fn show(directories: &[PathBuf], path: &Path) -> Result<Image, String> {
-        let found = PathWithin::find(directories, path).map_err(|error| told(path, &error))?;
+        let found = PathWithin::find(directories, path)
+            .map_err(|error| format!("{}; paths begin in the session's directory", told(path, &error)))?;
         let Some(found) = found else {
             return Err(told(path, &io::Error::other("it is not in the session's directory")));
         };

@@ -14,7 +14,7 @@ mod config;
 mod conversation;
 mod driver;
 mod host;
-mod images;
+pub(crate) mod images;
 mod log;
 pub(crate) mod query;
 mod recursion;

@@ -1,18 +1,22 @@
 //! Images in messages: beside a trajectory they are files, since their data would be most of its text.
 
 use std::borrow::Cow;
-use std::fs::DirBuilder;
-use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use nix::fcntl::OFlag;
 use rlm_core::text::hex;
 use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 
 use super::entry::{Entry, Event};
+
+/// The largest image in bytes. Anthropic takes 5 MiB of its base64, which is a third longer.
+pub(crate) const MAX_IMAGE_BYTES: u64 = (5 << 20) / 4 * 3;
 
 /// Media types of images, and the ends of the names of their files.
 const TYPES: [(&str, &str); 4] =
@@ -26,21 +30,44 @@ pub fn images_dir(trajectory: &Path) -> PathBuf {
     trajectory.with_file_name(name)
 }
 
-/// The images of a message that are files beside its trajectory: for each its path, below the directory of
-/// [`images_dir`], and its media type. Names that no writer makes are not among them.
-pub fn image_files<'a>(
-    message: &'a Json,
-    dir: &'a Path,
-) -> impl Iterator<Item = (PathBuf, &'static str)> + use<'a> {
+/// An image of a message in a trajectory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImagePlace {
+    /// A file in the directory of [`images_dir`], and its media type.
+    File(PathBuf, &'static str),
+    /// A `data:` URL.
+    Url(String),
+}
+
+/// The images of a message in a trajectory whose images are in this directory. A file counts by its name, so that both may be
+/// renamed; names that no writer makes do not count.
+pub fn image_places<'a>(message: &'a Json, dir: &'a Path) -> impl Iterator<Item = ImagePlace> + use<'a> {
     urls(message).filter_map(move |url| {
-        let (parent, name) = url.rsplit_once('/')?;
+        if decoded(url).is_some() {
+            return Some(ImagePlace::Url(url.to_owned()));
+        }
+        let (_, name) = url.rsplit_once(".images/")?;
         let (stem, end) = name.split_once('.')?;
-        let is_ours = dir.file_name().is_some_and(|own| own == parent)
-            && stem.len() == 32
-            && stem.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_ours = stem.len() == 32 && stem.bytes().all(|byte| byte.is_ascii_hexdigit());
         let (media_type, _) = TYPES.iter().find(|(_, known)| is_ours && *known == end)?;
-        Some((dir.join(name), *media_type))
+        Some(ImagePlace::File(dir.join(name), media_type))
     })
+}
+
+/// Reads an image's file: a regular one, of a size that a writer makes. No link is followed, since anyone may have made them.
+///
+/// # Errors
+/// It is not there, or no such file.
+pub fn read_image(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() > MAX_IMAGE_BYTES {
+        return Err(io::Error::other("it is no file of an image"));
+    }
+    let mut data = Vec::new();
+    file.take(MAX_IMAGE_BYTES).read_to_end(&mut data)?;
+    Ok(data)
 }
 
 /// A message in which a word stands for the data of each image.
@@ -84,7 +111,7 @@ pub(super) fn with_files<'a>(entry: &'a Entry, dir: &Path) -> io::Result<Cow<'a,
 /// Writes a file whole, for its owner alone. The name tells the content, so one that is there already is the same.
 fn write(dir: &Path, name: &str, data: &[u8]) -> io::Result<()> {
     let path = dir.join(name);
-    if path.exists() {
+    if path.symlink_metadata().is_ok_and(|there| there.is_file() && there.len() == data.len() as u64) {
         return Ok(());
     }
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -147,9 +174,9 @@ mod tests {
         let given = entry("data:image/png;base64,aWNv");
         for _ in 0..2 {
             let written = with_files(&given, &images).unwrap();
-            let files: Vec<_> = image_files(message(&written), &images).collect();
-            let [(file, "image/png")] = &files[..] else { panic!("{files:?}") };
-            assert_eq!(std::fs::read(file).unwrap(), b"ico");
+            let found: Vec<_> = image_places(message(&written), &images).collect();
+            let [ImagePlace::File(file, "image/png")] = &found[..] else { panic!("{found:?}") };
+            assert_eq!(read_image(file).unwrap(), b"ico");
             assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
             assert_eq!(message(&written)["content"][0]["text"], "Look");
         }
@@ -175,10 +202,20 @@ mod tests {
         ] {
             let given = entry(url);
             assert_eq!(*with_files(&given, &images).unwrap(), given, "{url}");
-            assert_eq!(image_files(message(&given), &images).count(), 0, "{url}");
+            assert_eq!(image_places(message(&given), &images).count(), 0, "{url}");
         }
         assert!(!images.exists());
-        let ours = entry(&format!("t.jsonl.images/{name}.png"));
-        assert_eq!(image_files(message(&ours), &images).count(), 1);
+        let file = images.join(format!("{name}.png"));
+        for before in ["t.jsonl", "renamed.jsonl"] {
+            let ours = entry(&format!("{before}.images/{name}.png"));
+            let found: Vec<_> = image_places(message(&ours), &images).collect();
+            assert_eq!(found, [ImagePlace::File(file.clone(), "image/png")]);
+        }
+        std::fs::create_dir(&images).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &file).unwrap();
+        assert!(read_image(&file).is_err(), "a link");
+        std::fs::remove_file(&file).unwrap();
+        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(read_image(&file).is_err(), "a FIFO");
     }
 }

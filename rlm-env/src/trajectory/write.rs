@@ -36,6 +36,7 @@ pub struct Writer {
     /// True once another program has kept the lock for too long.
     is_locked_out: AtomicBool,
     has_failed: AtomicBool,
+    has_failed_images: AtomicBool,
 }
 
 impl Writer {
@@ -62,8 +63,15 @@ impl Writer {
             check_is_trajectory(&file)?;
             jsonl::remove_unfinished_line(&file)?;
         }
-        let [is_locked_out, has_failed] = [false; 2].map(AtomicBool::new);
-        Ok(Self { path: path.to_owned(), file: Mutex::new(file), is_regular, is_locked_out, has_failed })
+        let [is_locked_out, has_failed, has_failed_images] = [false; 3].map(AtomicBool::new);
+        Ok(Self {
+            path: path.to_owned(),
+            file: Mutex::new(file),
+            is_regular,
+            is_locked_out,
+            has_failed,
+            has_failed_images,
+        })
     }
 
     fn write(&self, line: &[u8]) -> io::Result<()> {
@@ -85,16 +93,18 @@ impl Writer {
 
 impl Sink for Writer {
     fn entry(&self, entry: &Entry) {
-        let written = if self.is_regular {
-            with_files(entry, &images_dir(&self.path))
-        } else {
-            Ok(Cow::Borrowed(entry))
-        };
-        // An image that cannot be a file stays in the text.
-        let (entry, fault) =
-            written.map_or_else(|error| (Cow::Borrowed(entry), Some(error)), |entry| (entry, None));
-        let written = jsonl::line(&*entry).and_then(|line| self.write(&line));
-        if let Some(error) = written.err().or(fault)
+        let mut written = Cow::Borrowed(entry);
+        if self.is_regular {
+            let dir = images_dir(&self.path);
+            match with_files(entry, &dir) {
+                Ok(with_files) => written = with_files,
+                Err(error) if !self.has_failed_images.swap(true, Relaxed) => {
+                    tracing::error!(dir = %dir.display(), %error, "images stay in the trajectory, they cannot be files");
+                }
+                Err(_told_before) => {}
+            }
+        }
+        if let Err(error) = jsonl::line(&*written).and_then(|line| self.write(&line))
             && !self.has_failed.swap(true, Relaxed)
         {
             tracing::error!(path = %self.path.display(), %error, "the trajectory is incomplete");

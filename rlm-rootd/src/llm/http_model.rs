@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value as Json};
 
 use super::error::{SubCallError, SubLlmError};
-use super::message::{ChatMessage, as_reply};
+use super::message::as_reply;
 use super::models::Models;
 use super::reply::Reply;
 use super::root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
@@ -78,10 +78,10 @@ impl HttpModel {
         match result {
             Ok(reply) => Ok(ChatReply { request_id, usage, attempts, ..reply }),
             Err(error) => {
-                let has_images = || messages.iter().any(ChatMessage::has_images);
+                let images = messages.iter().filter(|message| message.has_images()).count();
                 let kind = match () {
-                    () if !tools.is_empty() && refuses(&error, ErrorKind::NoTools) => ModelErrorKind::NoTools,
-                    () if refuses(&error, ErrorKind::NoImages) && has_images() => ModelErrorKind::NoImages,
+                    () if !tools.is_empty() && refuses_tools(&error) => ModelErrorKind::NoTools,
+                    () if images > 0 && may_refuse_images(&error) => ModelErrorKind::NoImages,
                     () => kind(&error, deadline),
                 };
                 if kind == ModelErrorKind::NoTools && !self.refused_tools.swap(true, Ordering::Relaxed) {
@@ -90,7 +90,11 @@ impl HttpModel {
                          `tool_calls = false` begins with that; it said: {error}"
                     );
                 }
-                let mut message = self.models.explain(&error, attempts);
+                let mut message = match kind {
+                    // The model hears it, too.
+                    ModelErrorKind::NoImages => format!("{error}; the request had images"),
+                    _ => self.models.explain(&error, attempts),
+                };
                 if let Some(field) = refused_field(&error, sampling) {
                     message +=
                         &format!("; `sampling` sets `{field}`: leave it out, or set what the server takes");
@@ -169,7 +173,18 @@ fn refused_field<'a>(error: &SubCallError, sampling: &'a Map<String, Json>) -> O
     sampling.keys().map(String::as_str).find(|field| names_word(message, field))
 }
 
-/// True if a server refuses a request for this.
-fn refuses(error: &SubCallError, kind: ErrorKind) -> bool {
-    matches!(error, SubCallError::Status { status: 400 | 404 | 413 | 422 | 500 | 501, message } if kind.is_of(message))
+/// True if a server refuses a request for its tools.
+fn refuses_tools(error: &SubCallError) -> bool {
+    matches!(error, SubCallError::Status { status: 400 | 404 | 422 | 500 | 501, message } if ErrorKind::NoTools.is_of(message))
+}
+
+/// True if a server refuses a request that has images, and it may be for them: the words for that are too many to know.
+fn may_refuse_images(error: &SubCallError) -> bool {
+    let SubCallError::Status { status, message } = error else { return false };
+    match status {
+        413 | 415 => true,
+        400 | 422 => !ErrorKind::ContextFull.is_of(message),
+        404 | 500 | 501 => ErrorKind::NoImages.is_of(message),
+        _ => false,
+    }
 }

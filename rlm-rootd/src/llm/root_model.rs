@@ -152,7 +152,7 @@ pub enum ModelErrorKind {
     Budget,
     /// The server refuses tools.
     NoTools,
-    /// The server refuses images, or these.
+    /// The server refuses a request with images, maybe for them.
     NoImages,
     /// The deadline passed.
     TimedOut,

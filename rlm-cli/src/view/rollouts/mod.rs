@@ -34,7 +34,9 @@ pub(super) struct Rollouts {
 impl Rollouts {
     /// No rollouts of a file yet; None stands for standard input.
     pub(super) fn new(file: Option<&Path>, lengths: Lengths) -> Self {
-        Self { lengths, images: file.map(images_dir).unwrap_or_default(), ..Self::default() }
+        // A link to a file has its images where that is.
+        let whole = file.map(|file| file.canonicalize().unwrap_or_else(|_| file.to_owned()));
+        Self { lengths, images: whole.as_deref().map(images_dir).unwrap_or_default(), ..Self::default() }
     }
 
     /// Counts a rollout that is left out.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use rlm_core::protocol::{Answer, Response};
 use rlm_env::rollout::Metrics;
-use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall, image_files};
+use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall, image_places};
 use serde_json::Value as Json;
 
 use super::rollout::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Thought, Turn};
@@ -104,8 +104,7 @@ impl Rollout {
     }
 
     fn add_images(&mut self, message: &trajectory::Message) {
-        let images = image_files(&message.message, &self.images);
-        let steps: Vec<_> = images.map(|(file, media_type)| Step::Image(file, media_type)).collect();
+        let steps: Vec<_> = image_places(&message.message, &self.images).map(Step::Image).collect();
         if !steps.is_empty() {
             self.turn(message.turn).steps.extend(steps);
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rlm_core::protocol::{Answer, Outcome, Response};
 use rlm_env::rollout::Callbacks;
-use rlm_env::trajectory::MessageKind;
+use rlm_env::trajectory::{ImagePlace, MessageKind};
 
 use crate::view::quantity::Usage;
 use crate::view::text::Text;
@@ -72,8 +72,8 @@ pub(in crate::view) struct Turn {
 pub(in crate::view) enum Step {
     Model(ModelCall),
     Message(MessageKind, Text),
-    /// The file with an image of the message before, and its media type.
-    Image(PathBuf, &'static str),
+    /// An image of the message before.
+    Image(ImagePlace),
     /// The reasoning of the reply that follows.
     Thought(Thought),
     /// Why a request is sent again.

@@ -70,6 +70,7 @@ impl RolloutDriver<'_> {
                     return Ok(None);
                 }
                 Ok(None) => {}
+                Err(failed) if self.leave_images_out(&failed)? => {}
                 Err(failed) => match Stop::from(failed) {
                     Stop { reason: StopReason::ContextFull, error: said, .. } => {
                         newest += 1;

@@ -25,7 +25,7 @@ use super::calls::{Call, CallableTools, ReplyRequest};
 use super::clock::Clock;
 use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
-use super::images::Shown;
+use super::images::{Shown, names};
 use super::log::Log;
 use super::recursion::Recursion;
 use super::registration::RegisteredRollout;
@@ -228,6 +228,13 @@ impl RolloutDriver<'_> {
         self.turns_before = self.conversation.turn();
         self.progress.begin_question();
         let cleared = self.clear_answer().await;
+        // The answer was set by the call that has shown them.
+        let images = self.shown.take();
+        if !images.is_empty()
+            && let Ok(text) = Images::Shown(&names(&images)).render(self.prompts)
+        {
+            self.conversation.images(&text, &images);
+        }
         self.conversation.question(question, &[]);
         match cleared {
             Ok(()) => self.answer(control).await,
@@ -384,11 +391,10 @@ impl RolloutDriver<'_> {
             self.conversation.begin_again(&prompt);
             replied = self.complete(self.request(limit), false).await?;
         }
-        if let Err(ModelError { kind: ModelErrorKind::NoImages, message, .. }) = &replied {
-            let refused = Images::Refused(message).render(self.prompts)?;
-            if self.conversation.leave_images_out(&refused) {
-                replied = self.complete(self.request(limit), false).await?;
-            }
+        while let Err(error) = &replied
+            && self.leave_images_out(error)?
+        {
+            replied = self.complete(self.request(limit), false).await?;
         }
         match replied {
             Ok(reply) => {
@@ -411,6 +417,13 @@ impl RolloutDriver<'_> {
                 if stop.reason == StopReason::ModelFailed { Err(stop) } else { Ok(Err(stop)) }
             }
         }
+    }
+
+    /// Leaves out the images that the model's server may have refused; false if the error is another, or there are none.
+    fn leave_images_out(&mut self, error: &ModelError) -> Step<bool> {
+        let is_of_images = error.kind == ModelErrorKind::NoImages;
+        let refused = Images::Refused(&error.message).render(self.prompts)?;
+        Ok(is_of_images && self.conversation.leave_images_out(&refused))
     }
 
     /// Reads a reply.

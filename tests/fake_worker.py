@@ -62,7 +62,7 @@ def serve(request):
         calls += 1
         done = subprocess.run(["bash", "-c", request["code"]], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
         if "sleep" in request["code"]:
-            # Its environment is not there to be read while it becomes `sleep`.
+            # The environment of a process cannot be read while it becomes `sleep`.
             while not any(is_sleep(pid) for pid in marked()):
                 pass
         return respond(seq, stdout=done.stdout.decode(), exit_code=done.returncode)

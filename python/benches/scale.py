@@ -265,7 +265,7 @@ def simulate(cluster: Cluster, costs: Costs, attempts: int, seed: int = SEED) ->
     last = 0.0
 
     def slot(node: Server) -> Iterator[float]:
-        """One place of a node: yields the times at which it goes on."""
+        """Simulates one place of a node: yields the times at which it goes on."""
         nonlocal last
         now = 0.0
         for _ in waiting:

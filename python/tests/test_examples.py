@@ -117,7 +117,7 @@ def test_an_episode_in_verl(work: Path, monkeypatch: pytest.MonkeyPatch, capsys:
             return types.SimpleNamespace(token_ids=ids, log_probs=[-0.5] * len(ids))
 
     class Loop(SessionAgentLoop):
-        """With a tokenizer of the test's own, whichever base class is there."""
+        """A loop with a tokenizer of the test's own, whichever base class is there."""
 
         def __init__(self) -> None:
             self.server_manager, self.tokenizer = Server(), tokens

@@ -214,7 +214,7 @@ def test_an_endpoint_that_dies_is_an_error_and_the_session_goes_on(start: Any, l
         endpoint = session._core.tools.rootd._process.pid
         os.kill(endpoint, signal.SIGKILL)
         response = session.execute(LANGUAGES[language]["batch"])
-        # In Python the connection was open.
+        # In Python the connection was open before.
         assert "the root-tool endpoint" in response.stderr + response.stdout + str(response.result)
         response = session.execute(LANGUAGES[language]["batch"])
         assert "cannot reach the root-tool endpoint" in response.stderr + response.stdout + str(response.result)
@@ -331,7 +331,7 @@ def test_every_reply_of_a_function_is_answered(work: Path, how: str) -> None:
     with Session(work, models=model) as session:
         response = session.execute("llm_batch a", timeout=60)
         assert response.outcome == "ok" and words[how] in response.stdout, response
-    # From 3.12 on, Python writes the deep one, and `rlm` asks once more for what it cannot read.
+    # From 3.12 on, Python writes the deep request, and `rlm` asks once more for what it cannot read.
     assert len(asked) == (2 if how == "deep" and sys.version_info >= (3, 12) else 1)
 
 

@@ -77,7 +77,7 @@ CONCURRENCY = 2
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """In place of the other tests' one: Ray keeps processes and descriptors; `cluster` checks what is ours."""
+    """Replaces the fixture of other tests: Ray keeps processes and descriptors; `cluster` checks what is ours."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def cluster() -> Iterator[Any]:
         ray.shutdown()
         nodes.shutdown()
         wait_until(lambda: not rlm_processes(directory), "the end of our processes")
-        # Of actors that were killed: the next program that starts removes them.
+        # Killed actors leave directories: the next program that starts removes them.
         PrivateDirectory().remove()
         assert host_directories(directory) == [], "a directory is left"
 
@@ -164,7 +164,7 @@ def scripted(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
 
 
 class WithSmallFiles:
-    """The same model for nodes that cannot write files of more than 1 MiB."""
+    """The model `scripted` for nodes that cannot write files of more than 1 MiB."""
 
     def __reduce__(self) -> Any:
         return scripted_with_small_files, ()
@@ -416,7 +416,7 @@ def test_a_budget_holds_and_nothing_is_left_where_a_node_is_killed_at_work(clust
                 cluster.remove_node(node, allow_graceful=False)
             assert result.answer == "a sub-call: 0", result
     assert sorted(ids) == sorted(f"1-{number}" for number in range(1, 121))
-    # Of each rollout that was lost, one request may have been under way, which counts as sent.
+    # Each lost rollout may have had one request under way, which counts as sent.
     in_flight = batch.progress.losses
     assert abs(batch.progress.spent.calls - len(asked)) <= in_flight, (batch.progress, len(asked))
     assert len(asked) >= 240
@@ -582,7 +582,7 @@ def session_that_is_interrupted(directory: str, by: str) -> Any:
                 for handle in handles:
                     handle.interrupt()
                 outcomes.append((await call).outcome)
-                # It runs when Ray makes the call again whose reply was lost.
+                # The next call runs when Ray repeats a call whose reply was lost.
                 outcomes.append((await session.execute("true" if is_own else "sleep 2.5")).outcome)
         return outcomes
 
@@ -625,7 +625,7 @@ def test_an_interrupt_may_come_before_its_call(cluster: Any) -> None:
                         await asyncio.sleep(0)
                     session.interrupt()
                     assert (await call).outcome == "interrupted"
-            # Also before one that waits for the end of a call that was given up.
+            # An interrupt also reaches a call that waits for the end of one that was given up.
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(session.execute("trap '' INT; sleep 2; trap - INT"), 0.5)
             call = asyncio.ensure_future(session.execute("sleep 1000", timeout=20))
@@ -1140,7 +1140,7 @@ def test_what_a_node_had_reserved_is_free_when_it_dies_without_attempts(cluster:
             return running(code)(messages, tools)
         return running("RLM_CONTENT=ok RLM_READY=1")(messages, tools)
 
-    # One has no room for its second request, and ends if nothing stays reserved for what is gone.
+    # An attempt that has no room for its second request ends if nothing stays reserved for the lost ones.
     batch = run_batch(["quick", "slow", "slow"], model=model, concurrency_per_node=1, budget=Budget(calls=4))
     reasons = []
     for result in batch:
@@ -1466,7 +1466,7 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
             assert (await running).outcome == "ok", "another call was cancelled"
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(session.execute(slow[language]), 1)
-            # One whose code travels for a while is cancelled when it comes.
+            # A call whose code travels for a while is cancelled when it comes.
             large = asyncio.ensure_future(session.execute(slow[language] + " #" + "x" * 900_000))
             await asyncio.sleep(0)
             large.cancel()
@@ -1506,7 +1506,7 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             await pool.release("b")
             third = await waiting
             assert (await third.execute("echo $x")).stdout == "\n"
-            # Its worker and its actor die: one call says so, and the key gets a new session.
+            # The worker and the actor of a session die: one call says so, and the key gets a new session.
             ray.kill(one.actor)
             lost = pytest.raises(EndedError, match=r"the session on the node .* has ended, and its state is lost")
             with lost:
@@ -1535,7 +1535,7 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             with pytest.raises((EndedError, UsageError)):
                 await first.execute("echo")
             first = await asyncio.wait_for(pool.get("a"), PATIENCE)
-            # Who waits for a place is told; one that gives up leaves none taken.
+            # A caller that waits for a place is told; one that gives up leaves none taken.
             waiting, given_up = asyncio.ensure_future(pool.get("b")), asyncio.ensure_future(pool.get("c"))
             await asyncio.sleep(0)
             given_up.cancel()
@@ -1826,7 +1826,7 @@ def test_what_comes_twice_or_late_at_the_hub_counts_once() -> None:
             assert await hub.tell("node", one)
         assert (await hub.spent()).calls == 2
         assert await hub.reserve("node", a_request("unsent"), _hub.News(number=3)) == GIVEN_UP
-        # A call that was cancelled before it came is none.
+        # A call that was cancelled before it came does not count.
         await hub.cancel(("node", 1))
         for _ in range(2):
             for number in range(3):

@@ -108,14 +108,14 @@ class Network:
         for _ in range(3):
             with open(path, "w") as log:
                 self._raylets[node] = self.run(node, *command, stdout=log, stderr=log)
-            # One after the other: they share a directory.
+            # Nodes start one after the other: they share a directory.
             wait_until(lambda: "Ray runtime started" in path.read_text() or self.has_ended(node), f"a start of {node}")
             if not self.has_ended(node):
                 return
         raise AssertionError(path.read_text())
 
     def has_ended(self, node: str) -> bool:
-        """Whether Ray ended by itself."""
+        """True if Ray ended by itself."""
         return self._raylets[node].poll() is not None
 
     def close(self) -> None:

@@ -678,7 +678,7 @@ def test_what_a_plain_function_returns_is_not_awaited_after_the_call(work: Path)
         assert session.execute("slow", timeout=0.2).outcome == "timed_out"
         go.set()
         assert has_returned.wait(30)
-        # By way of the same loop.
+        # The next call goes through the same loop.
         assert session.execute("late on").stdout == "on\n"
         assert not awaited.is_set()
 

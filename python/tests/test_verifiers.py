@@ -597,7 +597,7 @@ def test_the_harness_of_verifiers_asks_for_compaction(model: Model, stock: Calla
     assert (trace.errors, trace.root_reply, trace.metrics["root_llm_summary_count"]) == ([], "3", 1)
     assert edges(trace) == [(0, 1, "compaction_attempt"), (1, 2, "compaction")]
     assert [branch.trainable for branch in trace.branches] == [True, True]
-    # One that is not usable truncates the trace.
+    # A summary that is not usable truncates the trace.
     model.replies = calls("bash", "n=3", ":", ":")
     trace = stock(task(), compaction={"summarize_at_tokens": 1, "max_attempts": 1})
     assert (trace.errors, trace.stop_condition, trace.is_truncated) == ([], "compaction_failed", True)

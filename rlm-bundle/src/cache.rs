@@ -30,16 +30,16 @@ const USED: &str = ".used";
 /// The file whose lock a process holds while it unpacks.
 const LOCK: &str = ".lock";
 
-/// How the name of a directory begins that is not whole.
+/// The beginning of the name of a directory that is not whole.
 const HALF: &str = ".half-";
 
 /// The time after which programs that nobody started are removed.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// How often the time of the last start is written.
+/// Least time between two records of the last start.
 const USE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
-/// How long another process that unpacks is waited for. It takes half a second, unless it is stopped.
+/// The longest wait for another process that unpacks, which takes half a second unless it is stopped.
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -52,7 +52,7 @@ pub(crate) struct Cache {
     is_given: bool,
 }
 
-/// Where the programs may be.
+/// A place where the programs may be.
 #[derive(Debug)]
 pub(crate) enum Place<'cache> {
     /// A base directory that may have them.

@@ -19,7 +19,7 @@ pub const WINDOW_LOG: u32 = 25;
 #[derive(Debug)]
 pub struct Bundle {
     file: File,
-    /// Where the archive begins, and its bytes.
+    /// The start of the archive, and its length in bytes.
     archive: (u64, u64),
     /// The beginning of the archive's SHA-256 in hexadecimal digits: the same for the same content.
     pub digest: String,
@@ -29,7 +29,7 @@ impl Bundle {
     /// Reads the trailer of a file.
     ///
     /// # Errors
-    /// The file cannot be read, or is no bundle: something of it is missing.
+    /// The file cannot be read, or is not a whole bundle.
     pub fn open(mut file: File) -> io::Result<Self> {
         let mut trailer = [0; TRAILER_BYTES];
         let is_long_enough = file.seek(SeekFrom::End(-(TRAILER_BYTES as i64))).is_ok();
@@ -96,12 +96,12 @@ pub fn pack(carrier: &Path, directory: &Path, out: &Path, level: i32) -> io::Res
     let mut encoder = zstd::Encoder::new(Vec::new(), level)?;
     encoder.include_checksum(true)?;
     encoder.window_log(WINDOW_LOG)?;
-    // One worker at least: without, the output would be another one than with two.
+    // One worker at least: without workers, the output would differ from that with two.
     encoder.multithread(2)?;
     let mut archive = tar::Builder::new(encoder);
     archive.follow_symlinks(false);
     archive.mode(tar::HeaderMode::Deterministic);
-    // Where a file has holes depends on the file system that it was built on.
+    // The holes in a file depend on the file system that it was built on.
     archive.sparse(false);
     for path in sorted(directory)? {
         let name = path.strip_prefix(directory).expect("it is below the directory");

@@ -75,7 +75,7 @@ fn run() -> Result<Infallible, String> {
                 "cannot start {shown}: this system has no glibc, which it needs (2.28 or newer)"
             ));
         }
-        // That which has the programs is tried again, as one that takes them.
+        // The place that has the programs is tried again, as one that takes them.
         if !matches!(place, Place::Filled(_)) {
             reasons.push(format!("cannot start {}: {error}", program.display()));
         }

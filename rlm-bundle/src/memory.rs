@@ -22,7 +22,7 @@ use crate::cache::{check_private, hold, lock};
 /// Directories in which links can be made though programs cannot be started from them.
 const PLACES: [&str; 2] = ["/dev/shm", "/tmp"];
 
-/// How the name of a directory of links begins.
+/// The beginning of the name of a directory of links.
 const LINKS: &str = "links-";
 
 /// Unpacks the programs. Returns the directory of the links.

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Its directory.
+/// The directory of Python.
 const PYTHON: &str = "python";
 
 /// The system's loader of programs, which belongs to its C library.

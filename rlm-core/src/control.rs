@@ -73,7 +73,7 @@ impl ControlDir {
         Self { dir: dir.into(), has_no_links: false }
     }
 
-    /// The same, where code can write to the directory and not to what its links would lead to: none is followed.
+    /// Follows no links in the directory: code can write to the directory, but not to what its links would lead to.
     #[must_use]
     pub fn without_links(self) -> Self {
         Self { has_no_links: true, ..self }
@@ -179,7 +179,7 @@ impl ControlDir {
         parsed.map_err(|error| at("cannot understand the context file", &path, error))
     }
 
-    /// Reads the answer file; None if there is none.
+    /// Reads the answer file; None if it does not exist.
     ///
     /// # Errors
     /// The file cannot be read, or is not an answer.
@@ -316,7 +316,7 @@ impl ControlDir {
         let written =
             opened.and_then(|mut file| file.write_all(text)).and_then(|()| fs::rename(&temporary, path));
         written.map_err(|error| {
-            // On a full disk its bytes are needed.
+            // If the disk is full, the file's bytes are needed.
             let _never_made = fs::remove_file(&temporary);
             at("cannot write", path, error)
         })

@@ -180,7 +180,7 @@ impl Directory {
         let entries = dir.into_iter().map(|entry| {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
-            // Some file systems do not report the kind. A name that has gone by now refers to nothing that can be
+            // Some file systems do not report the kind. A name that is gone by now refers to nothing that can be
             // opened.
             let kind = || self.kind(&name).unwrap_or(Kind::Other("missing file"));
             Ok(Entry { kind: entry.file_type().map_or_else(kind, Kind::from), name })
@@ -373,7 +373,7 @@ mod tests {
         let kinds: [Kind; 4] = ["", "sub", "sub/file", "link"].map(kind_of);
         assert_eq!(kinds, [Kind::Directory, Kind::Directory, Kind::File, Kind::Link]);
         assert_eq!(root.link_target(OsStr::new("link")).unwrap(), Path::new("../secret"));
-        // It has no writer, and can be opened all the same.
+        // The FIFO has no writer, and can be opened all the same.
         assert!(root.file(OsStr::new("fifo")).is_ok());
         for name in ["", ".", "..", "sub/file", "../secret", "/etc/passwd"] {
             let refused = root.file(OsStr::new(name)).unwrap_err();

@@ -18,9 +18,9 @@ pub enum Frame {
     Document(Vec<u8>),
     /// A document over the limit. The decoder is in step again.
     TooLarge {
-        /// Its size in bytes.
+        /// Size of the document in bytes.
         bytes: usize,
-        /// Its `seq` if that came before the limit, otherwise -1.
+        /// `seq` of the document if that came before the limit, otherwise -1.
         seq: i64,
     },
     /// Bytes that cannot begin a document.

@@ -24,7 +24,7 @@ pub fn pidfd(pid: Pid) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// The number of an error of the system; 0 if it is none.
+/// The number of a system error; 0 for any other error.
 #[must_use]
 pub fn errno_of(error: &io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(0))
@@ -77,8 +77,8 @@ pub fn monotonic() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default()
 }
 
-/// Removes the other variables from this process's environment, and overwrites them: the memory of a process, and its file
-/// `environ`, can be read by others.
+/// Removes all variables but those to keep from this process's environment, and overwrites them: others can read the memory
+/// of a process, and its file `environ`.
 ///
 /// # Safety
 /// The process has one thread, and nothing refers to the values of its variables.

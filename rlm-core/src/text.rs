@@ -74,7 +74,7 @@ pub fn counted(number: u64, noun: &str) -> String {
 pub fn size(bytes: u64) -> String {
     let mut amount = bytes as f64;
     for unit in ["B", "kB", "MB", "GB", "TB", "PB"] {
-        // From here on it would round to 1000.
+        // From here on the amount would round to 1000.
         if amount < 999.95 {
             return if unit == "B" { format!("{bytes} B") } else { format!("{amount:.1} {unit}") };
         }
@@ -87,7 +87,7 @@ pub fn size(bytes: u64) -> String {
 #[must_use]
 pub fn duration(seconds: f64) -> String {
     if seconds < 0.0995 {
-        // Of -0.0, which the sum of nothing is, 0.
+        // A sum of nothing is -0.0, which is shown as 0.
         format!("{:.0} ms", seconds.max(0.0) * 1000.0 + 0.0)
     } else if seconds < 119.95 {
         format!("{seconds:.1} s")

@@ -47,7 +47,7 @@ pub use root_tool::Tool;
 pub use session::{Call, Response, Session, SessionConfig, SessionError};
 pub use tool::{SessionTool, SessionToolConfig};
 
-/// For the `rlm` command alone. Nothing here is a promise.
+/// Items for the `rlm` command alone. Nothing here is a promise.
 #[doc(hidden)]
 pub mod unstable {
     pub use crate::callbacks::{RootTools, RootToolsError};

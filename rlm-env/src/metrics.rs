@@ -18,7 +18,7 @@ pub struct Metrics {
     /// Prompt tokens of the root model that were read from its server's cache.
     #[serde(default)]
     pub root_llm_cached_tokens: u64,
-    /// Prompt tokens of the root model that were written to it at a price of their own.
+    /// Prompt tokens of the root model that were written to its server's cache at a price of their own.
     #[serde(default)]
     pub root_llm_cache_write_tokens: u64,
     /// Completion tokens of the root model that are reasoning.
@@ -42,10 +42,10 @@ pub struct Metrics {
     pub sub_llm_prompt_tokens: u64,
     /// Completion tokens of sub-LLMs.
     pub sub_llm_completion_tokens: u64,
-    /// Prompt tokens of sub-LLMs that were read from its server's cache.
+    /// Prompt tokens of sub-LLMs that were read from their server's cache.
     #[serde(default)]
     pub sub_llm_cached_tokens: u64,
-    /// Prompt tokens of sub-LLMs that were written to it at a price of their own.
+    /// Prompt tokens of sub-LLMs that were written to their server's cache at a price of their own.
     #[serde(default)]
     pub sub_llm_cache_write_tokens: u64,
     /// Completion tokens of sub-LLMs that are reasoning.
@@ -77,10 +77,10 @@ pub struct Metrics {
     pub malformed_call_count: u64,
     /// Wall-clock time of the rollout.
     pub total_time_seconds: f64,
-    /// The rollouts below this one, which its code has started, by their depth. The fields above are those of this one alone.
+    /// The rollouts below this one, which code has started, by their depth. The fields above are for this rollout alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "by_depth")]
     pub depths: BTreeMap<u32, DepthMetrics>,
-    /// Cost of all models in USD, with those of the rollouts below; None if a model without a known price was called.
+    /// Cost of all models in USD, including the rollouts below; None if a model without a known price was called.
     pub cost_usd: Option<f64>,
     /// True if some token counts are estimates.
     pub usage_estimated: bool,
@@ -102,13 +102,13 @@ pub struct DepthMetrics {
     pub rollouts: u64,
     /// Rollouts that gave a final answer.
     pub answered: u64,
-    /// Replies of the models that lead them.
+    /// Replies of the models that lead these rollouts.
     pub turns: u64,
     /// Requests to sub-LLMs that were sent.
     pub sub_llm_calls: u64,
-    /// Prompt tokens of all their models.
+    /// Prompt tokens of all models of these rollouts.
     pub prompt_tokens: u64,
-    /// Completion tokens of all their models.
+    /// Completion tokens of all models of these rollouts.
     pub completion_tokens: u64,
     /// Cost in USD; None if a model without a known price was called.
     pub cost_usd: Option<f64>,

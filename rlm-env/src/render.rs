@@ -377,7 +377,7 @@ mod tests {
         let dropped = Some(Truncated { stdout: 4096, stderr: 0, result: 0 });
         let mut response =
             Response { truncated: dropped, ..bash("aa\n[4096 bytes of output dropped here]\nbb") };
-        // Its own line is in the text.
+        // The worker's line about the dropped bytes is in the text already.
         assert_eq!(in_bash(&response), "aa\n[4096 bytes of output dropped here]\nbb");
         response.stdout =
             format!("{}\n[4096 bytes of output dropped here]\n{}", "a".repeat(9000), "b".repeat(9000));

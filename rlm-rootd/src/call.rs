@@ -110,7 +110,7 @@ impl Rollout {
 /// A call that has a reply.
 pub(crate) struct Called<T> {
     pub(crate) reply: T,
-    /// For results that are paid for.
+    /// A receipt for results that are paid for.
     pub(crate) receipt: Option<Receipt>,
     /// The permit of a large result, to be kept as long as the result.
     pub(crate) large: Option<OwnedSemaphorePermit>,
@@ -125,7 +125,7 @@ fn reply_bytes(reply: &Reply) -> usize {
     result + reply.print_lines.iter().map(String::len).sum::<usize>()
 }
 
-/// Counts a call when it ends: as cancelled where it is dropped before [`Self::end`].
+/// Counts a call when it ends: as cancelled if this is dropped before [`Self::end`].
 struct CallCount<'a> {
     rollout: &'a Rollout,
     entry: &'a RolloutTool,

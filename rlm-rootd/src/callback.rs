@@ -24,7 +24,7 @@ pub(crate) struct CallbackServer {
 }
 
 impl CallbackServer {
-    /// The server at a URL as of `RLM_ROOT_TOOL_URL`.
+    /// The server at a URL like that of `RLM_ROOT_TOOL_URL`.
     ///
     /// # Errors
     /// The fault, as a sentence.

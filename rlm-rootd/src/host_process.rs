@@ -14,9 +14,9 @@ use tokio::io::unix::AsyncFd;
 pub enum HostProcess {
     /// The variable is not set.
     None,
-    /// It has ended.
+    /// The process has ended.
     Ended,
-    /// It was there when it was looked for: a descriptor of the process.
+    /// The process was there when it was looked for: its descriptor.
     Running(OwnedFd),
 }
 
@@ -29,7 +29,7 @@ pub struct BadHostPid {
 }
 
 impl HostProcess {
-    /// The process of this value of the variable.
+    /// The process that this value of the variable names.
     ///
     /// # Errors
     /// [`BadHostPid`].

@@ -64,7 +64,7 @@ impl Listener {
         Ok(Self { kind: Kind::Unix(listener, file), base_url })
     }
 
-    /// The URL to reach it: `http://ADDRESS:PORT`, or `http+unix://PATH` with the path percent-encoded.
+    /// The URL of the listener: `http://ADDRESS:PORT`, or `http+unix://PATH` with the path percent-encoded.
     #[must_use]
     pub fn base_url(&self) -> &str {
         &self.base_url

@@ -57,7 +57,7 @@ pub struct LogWriter(SyncSender<Vec<u8>>);
 
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // If too many wait, this one is lost.
+        // If too many lines wait, this line is lost.
         let _lost = self.0.try_send(line.to_vec());
         Ok(line.len())
     }

@@ -9,10 +9,10 @@ pub fn free_large_values_at_once() {
     rlm_core::memory::free_blocks_at_once(LARGE_BLOCK_BYTES);
 }
 
-/// Gives back what the arenas of all threads hold and do not use. It takes milliseconds.
+/// Gives back memory that the arenas of all threads hold but do not use. Takes milliseconds.
 pub(crate) fn give_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it may be called at any time, from any thread.
+    // SAFETY: `malloc_trim` may be called at any time, from any thread.
     unsafe {
         nix::libc::malloc_trim(0);
     }

@@ -151,7 +151,7 @@ pub(crate) struct SubCalls {
     attempts: AtomicU64,
     prompt_tokens: AtomicU64,
     completion_tokens: AtomicU64,
-    /// In 10⁻¹² USD: prices in USD per million tokens give whole numbers.
+    /// Cost in 10⁻¹² USD: prices in USD per million tokens give whole numbers.
     cost: AtomicU64,
     seconds: Histogram,
 }

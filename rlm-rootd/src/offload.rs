@@ -34,7 +34,7 @@ impl LargeWork {
         if bytes <= LARGE_BYTES { Ok(work()) } else { self.run_large(None, work).await }
     }
 
-    /// As [`Self::run`], for a rollout: its large work is done one piece at a time, so that another rollout waits for one
+    /// Like [`Self::run`], for a rollout: its large work is done one piece at a time, so that another rollout waits for one
     /// piece of it and not for all.
     pub(crate) async fn run_in_turn<T: Send + 'static>(
         &self,
@@ -110,7 +110,7 @@ mod tests {
             async move { large_work.run_in_turn(&turn, usize::MAX, work).await.unwrap() }
         };
         let (release, wait) = channel();
-        // Each waits for its turn before the next comes.
+        // Each future waits for its turn before the next one comes.
         tokio::join!(
             work(&one, "one 1", Some(wait)),
             work(&one, "one 2", None),

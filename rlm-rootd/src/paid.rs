@@ -10,18 +10,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// For this long from its beginning, a call waits for one that has an answer to its question and has not ended: code that stops
-/// a call and asks again at once is faster than the news of the stop.
+/// Time that a new call waits for another one that has an answer to its question and has not ended: code that stops a call
+/// and asks again at once is faster than the news of the stop.
 const MOMENT: Duration = Duration::from_millis(250);
 
-/// The results that nobody has got, by their questions. Clones are the same.
+/// The results that nobody has got, by their questions. Clones share them.
 #[derive(Debug)]
 pub struct Paid<V>(Arc<Inner<V>>);
 
 #[derive(Debug)]
 struct Inner<V> {
     questions: Mutex<HashMap<Arc<str>, Results<V>>>,
-    /// A result is kept, or its call has ended.
+    /// Notified when a result is kept, or its call has ended.
     changed: Notify,
     calls: AtomicU64,
 }
@@ -30,7 +30,7 @@ struct Inner<V> {
 #[derive(Debug)]
 struct Results<V> {
     kept: VecDeque<V>,
-    /// The running calls that have the others, once for each.
+    /// The running calls that have the other results, once for each result.
     calls: Vec<u64>,
 }
 
@@ -66,7 +66,7 @@ impl<V> Default for Paid<V> {
 }
 
 impl<V> Paid<V> {
-    /// For the results of one call, until they have reached the code.
+    /// A place for the results of one call, until they have reached the code.
     #[must_use]
     pub fn on_the_way(&self) -> OnTheWay<V> {
         OnTheWay {
@@ -82,24 +82,24 @@ impl<V> Paid<V> {
     }
 }
 
-/// The results of a call on their way to the code. Where this is dropped, they are kept.
+/// The results of a call on their way to the code. If this is dropped, they are kept.
 #[derive(Debug)]
 pub struct OnTheWay<V> {
     paid: Paid<V>,
     call: u64,
-    /// Until then the call waits for others.
+    /// Time until which the call waits for others.
     patience: Instant,
     results: Vec<(Arc<str>, V)>,
 }
 
 impl<V> OnTheWay<V> {
-    /// For further results of the same call.
+    /// A place for further results of the same call.
     #[must_use]
     pub fn of_the_same_call(&self) -> Self {
         Self { paid: self.paid.clone(), results: Vec::new(), ..*self }
     }
 
-    /// One more.
+    /// Adds a result.
     pub fn add(&mut self, question: &str, result: V) {
         let question = Arc::<str>::from(question);
         self.paid.questions().entry(question.clone()).or_default().calls.push(self.call);
@@ -128,7 +128,7 @@ impl<V: Clone> OnTheWay<V> {
             }
         };
         let Ok(taken) = timeout_at(self.patience, next).await else {
-            // That call goes on: nobody else waits for it.
+            // The other call goes on: nobody else waits for it.
             if let Some(results) = paid.questions().get_mut(question) {
                 results.calls.retain(|call| *call == self.call);
             }
@@ -141,7 +141,7 @@ impl<V: Clone> OnTheWay<V> {
 }
 
 impl<V: Send + 'static> OnTheWay<V> {
-    /// A receipt for all of them. The call has ended.
+    /// A receipt for all results. The call has ended.
     #[must_use]
     pub fn into_receipt(self) -> Receipt {
         let mut questions = self.paid.questions();
@@ -175,7 +175,7 @@ impl<V> Drop for OnTheWay<V> {
     }
 }
 
-/// Goes with a reply. Results whose receipts are dropped before they are signed have not reached the code. Clones are the same one.
+/// A receipt, which goes with a reply. Results have not reached the code if their receipt is dropped unsigned. Clones are one.
 #[derive(Clone)]
 pub struct Receipt(Arc<Mutex<Option<Box<dyn Delivery>>>>);
 

@@ -42,7 +42,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// The tools and limits of a rollout.
 #[derive(Clone, Debug)]
 pub struct RolloutConfig {
-    /// Its own tools. The endpoint adds `llm_batch`, `llm_query` and `budget` where it has models.
+    /// The rollout's own tools. The endpoint adds `llm_batch`, `llm_query` and `budget` where it has models.
     pub tools: Vec<Tool>,
     /// Time limit of a call; [`TOOL_TIME_LIMIT`] by default, [`MAX_TOOL_TIME_LIMIT`] at most.
     pub tool_time_limit: Duration,
@@ -54,7 +54,7 @@ pub struct RolloutConfig {
     pub budget: Budget,
     /// A ledger that several rollouts spend from; none by default.
     pub shared_ledger: Option<Arc<Ledger>>,
-    /// The options of its sub-LLM.
+    /// The options of the rollout's sub-LLM.
     pub sub_llm: SubLlmOptions,
 }
 
@@ -79,7 +79,7 @@ pub struct Registration {
     pub id: String,
     /// The secret to send as `Authorization: Bearer …`.
     pub secret: Secret,
-    /// Names of its tools, in their order.
+    /// Names of the rollout's tools, in their order.
     pub tools: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ pub enum RegisterError {
 pub struct RolloutMetrics {
     /// The rollout's id.
     pub id: String,
-    /// Seconds since it was registered.
+    /// Seconds since the rollout was registered.
     pub age: f64,
     /// Running calls.
     pub running: i64,
@@ -146,7 +146,7 @@ pub(crate) struct Rollout {
     pub(crate) tool_time_limit: Duration,
     /// Cancelled when the rollout is unregistered.
     pub(crate) ended: CancellationToken,
-    /// None: the endpoint has no models.
+    /// The sub-LLM. None: the endpoint has no models.
     pub(crate) sub_llm: Option<Arc<SubLlm>>,
     pub(crate) ledger: Arc<Ledger>,
     secret: Secret,
@@ -227,7 +227,7 @@ impl Rollout {
             places: Arc::new(Semaphore::new(max_running as usize)),
             max_running,
             queue: Semaphore::new(config.max_waiting.min(Semaphore::MAX_PERMITS)),
-            // Two of the largest bodies.
+            // Room for two of the largest bodies.
             body_kib: Arc::new(Semaphore::new((2 * max_body_bytes.div_ceil(1 << 10)).min(u32::MAX as usize))),
             argument_kib: Arc::new(Semaphore::new(ARGUMENT_KIB as usize)),
             large_results: Arc::new(Semaphore::new(LARGE_RESULTS)),

@@ -123,8 +123,8 @@ impl Rootd {
         Some(rollout.metrics())
     }
 
-    /// As [`Self::unregister`], and waits until its calls have ended, so that the metrics are final. It waits at most 5 s for
-    /// responses that are not read.
+    /// Like [`Self::unregister`], but waits until the rollout's calls have ended, so that the metrics are final. Waits at most
+    /// 5 s for responses that are not read.
     pub async fn end(&self, id: &str) -> Option<RolloutMetrics> {
         let rollout = self.0.rollouts.write().unwrap_or_else(PoisonError::into_inner).remove(id)?;
         rollout.ended.cancel();

@@ -123,7 +123,7 @@ async fn serve(
 ) -> Result<(), hyper::Error> {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(config.write_time_limit));
-    // Of the last response: the caller has read it where it sends another request, or ends the connection without an error.
+    // The receipt of the last response. The caller has read that if it sends another request, or ends the connection cleanly.
     let receipt = Mutex::new(None::<Receipt>);
     let sign = || {
         if let Some(receipt) = receipt.lock().unwrap_or_else(PoisonError::into_inner).take() {

@@ -28,12 +28,12 @@ const QUOTED_BYTES: usize = 200;
 /// A compiled schema.
 pub(crate) struct Signature {
     tool: String,
-    /// None: any arguments.
+    /// The parameters. None: any arguments.
     parameters: Option<Parameters>,
 }
 
 struct Parameters {
-    /// In the order of positions.
+    /// Names of the parameters, in the order of positions.
     names: Vec<String>,
     /// For each position, true if the schema says nothing about the parameter.
     free: Vec<bool>,
@@ -56,7 +56,7 @@ impl Signature {
             return Err("parameters must be a JSON schema of type object".to_owned());
         }
         let validator = jsonschema::options()
-            // Linear in the text, which comes from the session.
+            // Matching takes time linear in the text, which comes from the session.
             .with_pattern_options(PatternOptions::regex())
             .build(&Json::Object(schema.clone()))
             .map_err(|error| format!("parameters are not a valid JSON schema: {error}"))?;
@@ -95,7 +95,7 @@ impl Signature {
         let mut instance = Map::with_capacity(named.len());
         for (name, value) in named {
             let json = if parameters.is_free(name) {
-                // Any value is valid, and it may be large.
+                // Any value is valid here, and this one may be large.
                 Json::Null
             } else {
                 value.to_json(MAX_BODY_BYTES).map_err(|error| not_json(tool, name, error))?

@@ -16,7 +16,7 @@ use crate::signature::Signature;
 /// A running call. Dropping the future cancels the call: when its caller goes away or its time is over.
 pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<Reply, ToolError>> + Send + 'a>>;
 
-/// The same, of a call whose results are paid for.
+/// The future of a call whose results are paid for.
 pub type PaidToolFuture<'a> =
     Pin<Box<dyn Future<Output = Result<(Reply, Option<Receipt>), ToolError>> + Send + 'a>>;
 
@@ -45,14 +45,14 @@ pub trait RootTool: fmt::Debug + Send + Sync {
     /// Runs the tool. The arguments are checked against [`Self::parameters`] already, unless it does so itself.
     fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_>;
 
-    /// The same, with a receipt for results that are not to be paid for twice. It is signed once the reply has reached the code.
+    /// Makes a call, with a receipt for results that must not be paid for twice, signed once the reply has reached the code.
     fn call_with_receipt(&self, call: Call, deadline: Instant) -> PaidToolFuture<'_> {
         let calling = self.call(call, deadline);
         Box::pin(async move { Ok((calling.await?, None)) })
     }
 }
 
-/// A call whose caller is at hand: it gets the reply for sure.
+/// A call whose caller is at hand, and certainly gets the reply.
 #[must_use]
 pub fn delivered(calling: PaidToolFuture<'_>) -> ToolFuture<'_> {
     Box::pin(async move {

@@ -27,7 +27,7 @@ pub enum ToolsFileError {
     /// An invalid tool.
     #[error("tool {tool}: {reason}")]
     Tool {
-        /// Its name in quotes, or its place from 1.
+        /// The tool's name in quotes, or its place from 1.
         tool: String,
         /// The fault, with its key.
         reason: String,

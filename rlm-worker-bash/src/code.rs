@@ -11,7 +11,7 @@ pub(crate) enum Driver {
     Fast,
     /// Checks traps, options, prompts, redirections and positional parameters.
     Standard,
-    /// Also expects a function named `builtin` that shadows the builtin.
+    /// Checks as `Standard` does, and expects a function named `builtin` that shadows the builtin.
     Shadowed,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn lists_traps(code: &str) -> bool {
 /// The line that is appended to the user's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suffix {
-    /// None: PIPESTATUS is then just `$?`.
+    /// No line is needed: PIPESTATUS is then just `$?`.
     None,
     /// A line that saves `$?` and PIPESTATUS before the end of the evaluation overwrites the latter.
     PipeStatus,

@@ -9,7 +9,7 @@ use rlm_core::protocol::Completions;
 /// A word to complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// The kind of its candidates.
+    /// The kind of the candidates.
     pub(crate) kind: Kind,
     /// The word without backslashes.
     pub(crate) text: String,
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The action of `compgen` for it.
+    /// The action of `compgen` for this kind.
     pub(crate) fn action(self) -> &'static str {
         match self {
             Self::Command => "command",

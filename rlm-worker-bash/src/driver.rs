@@ -34,7 +34,7 @@ pub(crate) struct Paths {
     pub(crate) commands: String,
     /// The pipe for a call's report: the worker waits for it.
     pub(crate) report: String,
-    /// The pipe for everything reported before that: it wakes nobody.
+    /// The pipe for everything that is printed before the report: it wakes nobody.
     pub(crate) quiet: String,
     /// The code of the call.
     pub(crate) code: String,
@@ -71,11 +71,11 @@ const PARTS: [(&str, &str); 4] = [
     ("@include exit_hook.bash@", include_str!("driver/exit_hook.bash")),
 ];
 
-/// In the file of an op `set`: the part at which the values begin.
+/// Index of the part of an op `set`'s file at which the values begin.
 const VALUES_AT: usize = 2;
 
-/// Builtins that the driver calls once the call's parts are gone: an interrupt between that and their being disabled again leaves
-/// them enabled.
+/// Builtins that the driver calls once the call's parts are gone. An interrupt before the driver disables them again leaves them
+/// enabled.
 const NEEDED_LAST: [&[u8]; 6] = [b":", b"builtin", b"enable", b"return", b"trap", b"unset"];
 
 /// The shell texts that stay the same throughout a session.
@@ -122,7 +122,7 @@ impl Scripts {
             leave_posix: fill("@include leave_posix.bash@\n"),
             silence: fill(include_str!("driver/silence.bash")),
             unsilence: fill(include_str!("driver/unsilence.bash")),
-            // For reading and writing, like a terminal's standard input.
+            // Opened for reading and writing, like a terminal's standard input.
             take_terminal: format!("\\exec <>{}\n", paths.terminal),
             tell_positional: fill("[[ $# -eq 0 ]] || \\builtin . @positional.bash@\n"),
             tell_version: fill("\\builtin printf '\\0@VERSION@\\0%s\\0' \"$BASH_VERSION\" >@QUIET@\n"),
@@ -158,7 +158,7 @@ impl Scripts {
         let mut opening = String::new();
         self.push_opening(&mut opening, user);
         for name in unset {
-            // `unset` prints an error for one that the code made readonly.
+            // `unset` prints an error for a variable that the code made readonly.
             opening.push_str(&format!("\\builtin unset -v {name} 2>/dev/null\n"));
         }
         opening.push_str(&format!("\\builtin eval -- \"${{{CALL}[1]}}\" || "));
@@ -188,8 +188,8 @@ impl Scripts {
             file.push(b'\n');
         }
         if suffix == Suffix::PipeStatus {
-            // Not an array: a shell that an interrupt throws out of `name=(...)` goes on reading that text, and then ends
-            // (bash 5.2).
+            // The saved text is not an array: a shell that an interrupt throws out of `name=(...)` goes on reading that text,
+            // and then ends (bash 5.2).
             let save = format!("\n{{ {STATUS}=$? {PIPE_STATUS}=\"${{PIPESTATUS[@]}}\"; }}");
             file.extend_from_slice(save.as_bytes());
             file.extend_from_slice(if driver == Driver::Fast { b"\n" } else { b" >/dev/null 2>&1\n" });
@@ -200,8 +200,8 @@ impl Scripts {
             Driver::Standard => self.end_line(nonce),
             Driver::Shadowed => self.shadowed_line(nonce),
         };
-        // After a broken `[[` the parser of bash 5.2 still expects a condition, and loses the next one: so it gets one
-        // to lose.
+        // After a broken `[[` the parser of bash 5.2 still expects a condition, and loses the next command: so it gets
+        // one to lose.
         let may_break = driver != Driver::Fast || code.contains("[[");
         let spare = if may_break {
             format!("{{ {END_STATUS}=${{{END_STATUS}-$?}}; \\builtin eval '[[ _ ]]'; }} >/dev/null 2>&1\n")
@@ -318,7 +318,7 @@ impl Scripts {
         )
     }
 
-    /// They are separated by an empty line: after an open quote the parser needs a newline before it recognises `{`
+    /// The two lines are separated by an empty line: after an open quote the parser needs a newline before it recognises `{`
     /// again.
     fn lines(&self, second: &str) -> String {
         // From element 0 on: without an origin `mapfile` empties the array first, and an interrupt right then would look like one
@@ -401,14 +401,14 @@ impl Scripts {
         let (needed, others): (Vec<_>, Vec<_>) =
             user.disabled.iter().partition(|name| NEEDED_LAST.contains(&name.as_slice()));
         push_disabled(file, &others);
-        // As long as this exists, the code has not begun. A DEBUG trap would see it go, and `$_` its name.
+        // As long as this variable exists, the code has not begun. A DEBUG trap would see it go, and `$_` its name.
         let begin_code = format!("\\builtin unset -v {CALL}; \\builtin : ''\n");
         file.extend_from_slice(begin_code.as_bytes());
         push_trap(file, &user.debug_trap);
         push_disabled(file, &needed);
         file.extend_from_slice(user.builtin_function.as_deref().unwrap_or_default());
-        // The last command, so that the user's first command sees its status. It is in a list, so that neither ERR nor
-        // errexit takes the status for a failure.
+        // This command comes last, so that the user's first command sees its status. It is in a list, so that neither
+        // ERR nor errexit takes the status for a failure.
         file.extend_from_slice(set_status.as_bytes());
         if file.len() - begin > begin_code.len() {
             file.splice(begin..begin, b"{\n".iter().copied());
@@ -458,10 +458,10 @@ fn push_assignment<'a>(text: &mut String, values: &mut Vec<&'a [u8]>, name: &str
 fn restore_status(code: &str, user: &UserState, is_shadowed: bool) -> (String, String) {
     let asks_pipe_status = user.pipe_status.len() > 1 && code.contains("PIPESTATUS");
     if asks_pipe_status || (is_shadowed && user.status != 0) {
-        // Only a pipeline can set PIPESTATUS, so in this case processes are created.
+        // Only a pipeline can set PIPESTATUS, so processes are created here.
         let parts: &[i32] = if asks_pipe_status { &user.pipe_status } else { &[user.status] };
         let negation = if user.status == 0 && parts.last() != Some(&0) { "! " } else { "" };
-        // By path, as a function may be named `exit`.
+        // `sh` is named by path, as a function may be named `exit`.
         let parts: Vec<String> = parts.iter().map(|status| format!("/bin/sh -c 'exit {status}'")).collect();
         // `:` itself must not run: it would set the status.
         let list = if user.status == 0 { "" } else { " && \\:" };
@@ -557,7 +557,7 @@ mod tests {
         })
     }
 
-    /// A shell that SIGHUP ends while a file is sourced with arguments may hand those on as the user's.
+    /// A shell that SIGHUP ends while a file is sourced with arguments may hand on the arguments as the user's.
     #[test]
     fn nothing_is_sourced_with_arguments() {
         for text in shell_texts() {

@@ -137,7 +137,7 @@ impl Exchange {
     /// Reads the report pipe, and returns the progress of the report.
     pub(crate) fn advance(&mut self, pipes: &Pipes, is_stopped: bool) -> Result<ReportProgress, Errno> {
         self.receive(pipes)?;
-        // In this order: what a report needs from here was written before its end.
+        // This order matters: the data that a report needs from the quiet pipe was written before the report's end.
         self.receive_quiet(pipes)?;
         Ok(self.judge(is_stopped, Instant::now()))
     }
@@ -196,7 +196,7 @@ impl Exchange {
         self.unconfirmed.is_some()
     }
 
-    /// True if nothing has come through the report pipe since the last call of this.
+    /// True if nothing has come through the report pipe since the last call of this function.
     pub(crate) fn is_silent(&mut self) -> bool {
         std::mem::replace(&mut self.looked_at, self.report.len()) == self.report.len()
     }

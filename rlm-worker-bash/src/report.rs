@@ -44,7 +44,7 @@ pub(crate) struct UserState {
 pub(crate) enum Stdin {
     #[default]
     Terminal,
-    /// The user redirected it, and the shell keeps it in a descriptor of its own.
+    /// The user redirected standard input, and the shell keeps it in a descriptor of its own.
     Saved,
     Closed,
 }
@@ -66,14 +66,14 @@ pub(crate) struct Report {
     pub(crate) set: Option<Vec<u8>>,
     /// Op `complete`: names, one a line.
     pub(crate) completions: Vec<u8>,
-    /// Op `complete`: the directories among them.
+    /// Op `complete`: the directories among the names.
     pub(crate) directories: Vec<u8>,
 }
 
 /// The state that a shell handed on when it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
-    /// It is that from before the code, as second best: the shell handed on none when it ended.
+    /// True if the state is that from before the code, as second best: the shell handed on none when it ended.
     pub(crate) is_early: bool,
     pub(crate) options: Vec<u8>,
     pub(crate) cwd: Vec<u8>,
@@ -112,7 +112,7 @@ impl Marks {
         str::from_utf8(token.strip_suffix(self.key.as_bytes())?).ok()
     }
 
-    /// The values before the next marker, if that ends a list: otherwise an interrupt cut the list short.
+    /// The values before the next marker, if that marker ends a list. Otherwise an interrupt cut the list short.
     fn list<'a>(&self, tokens: &'a [&'a [u8]]) -> Option<&'a [&'a [u8]]> {
         let end = tokens.iter().position(|token| self.name(token).is_some())?;
         (self.name(tokens[end]) == Some(LIST_END)).then_some(&tokens[..end])
@@ -199,7 +199,7 @@ impl Marks {
 
 /// The report at the end of the data, without what comes through the quiet pipe, and its nonce. None if it is not complete.
 pub(crate) fn complete(bytes: &[u8]) -> Option<(u64, Report)> {
-    // From the end, where the last value may be large.
+    // Read from the end, where the last value may be large.
     let mut tokens = bytes.strip_suffix(b"\0")?.rsplit(|byte| *byte == 0);
     let nonce = str::from_utf8(tokens.next()?.strip_prefix(END.as_bytes())?).ok()?;
     let mut fields = [&b""[..]; 9];
@@ -379,7 +379,7 @@ mod tests {
         }
     }
 
-    /// Every three of these values.
+    /// All triples of these values.
     fn triples(values: &[String]) -> impl Iterator<Item = [&str; 3]> {
         let pairs = values.iter().flat_map(|first| values.iter().map(move |second| (first, second)));
         pairs.flat_map(|(first, second)| values.iter().map(move |third| [&**first, &**second, &**third]))

@@ -40,11 +40,11 @@ pub struct BashConfig {
     pub answer: Answer,
     /// Environment of the session, complete.
     pub env: Vec<(OsString, OsString)>,
-    /// Limits of its processes.
+    /// Limits of the session's processes.
     pub resource_limits: ResourceLimits,
     /// Most bytes of output returned for a call.
     pub max_output_bytes: usize,
-    /// Where output goes as it comes.
+    /// FIFOs for output as it comes.
     pub live: LiveOutput,
     /// Height of the terminal, in rows.
     pub rows: u16,
@@ -258,12 +258,12 @@ impl Interpreter for BashSession {
             && (is_stopped || self.exchange.is_arriving())
             && self.at_terminal() == Some(Reads::Commands)
         {
-            // It has read what was typed before.
+            // The shell has read what was typed before.
             if !self.terminal.has_input()? {
                 self.ask_again()?;
             }
         } else if !is_stopped || self.at_terminal() == Some(Reads::Input) {
-            // One that waits would end a shell that an interrupt throws back and that reads its commands from the terminal.
+            // A waiting end of file would end a shell that an interrupt throws back and that reads commands from the terminal.
             self.terminal.send_eof()?;
         }
         self.exchange.receive_quiet(&self.pipes)?;
@@ -272,7 +272,7 @@ impl Interpreter for BashSession {
 
     fn climb(&mut self, rung: Rung) -> Result<(), Exit> {
         match rung {
-            // As Ctrl-C does: the end of file that waits for a reader must not reach a shell that is thrown back.
+            // Flushes input as Ctrl-C does: an end of file that waits for a reader must not reach a shell that is thrown back.
             Rung::Interrupt => self.terminal.flush_input(),
             Rung::AskAgain => self.ask_again()?,
             _ => {}
@@ -337,7 +337,7 @@ impl BashSession {
     fn set_up(&mut self, snapshot: Option<&Snapshot>, events: &Events) -> Result<(), Exit> {
         match snapshot {
             Some(snapshot) => self.pipes.write_state(&snapshot.state).map_err(Exit::failed)?,
-            // They are told after each call, but belong to the state that is lost.
+            // Positional parameters are reported after each call, but belong to the state that is lost.
             None => self.state.user.positional = None,
         }
         let nonce = self.exchange.begin(Task::SetUp);
@@ -377,7 +377,7 @@ impl BashSession {
         self.pipes.send_lines(&line).map_err(Exit::failed)
     }
 
-    /// Who the shell reads the terminal for, if it does so itself, and no program.
+    /// The reader of the terminal, if it is the shell itself rather than a program.
     fn at_terminal(&self) -> Option<Reads> {
         let shell = self.shell.pid();
         let stdin = std::fs::read_link(format!("/proc/{shell}/fd/0"));
@@ -418,7 +418,7 @@ impl BashSession {
             }
         }
         if was_thrown && user.positional.is_none() {
-            // The driver could not look at them, so they are unchanged.
+            // The driver could not look at the positional parameters, so they are unchanged.
             user.positional = self.state.user.positional.take();
         }
         let exit_code = Some(user.status);

@@ -203,17 +203,17 @@ pub(crate) fn start(
     started.map_err(|source| ShellError::Start { bash: bash.to_owned(), cwd: cwd.to_owned(), source })
 }
 
-/// Who a shell reads its standard input for.
+/// The reader for which a shell reads its standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// For itself: commands.
+    /// The shell itself, for commands.
     Commands,
-    /// For the code, such as for the builtin `read`.
+    /// The code, such as the builtin `read`.
     Input,
 }
 
-/// Who a shell waits for input for. Bash 5.2 reads commands 1,024 bytes at a time, and what its builtins read from a terminal
-/// 4,096 or one. Where these cannot be told apart, because bash is older or the system does not tell, it may be commands.
+/// The reader for which a shell waits for input. Bash 5.2 reads commands 1,024 bytes at a time, and input of its builtins from
+/// a terminal 4,096 or one. Where the two cannot be told apart, in an older bash or on some systems, it may be commands.
 pub(crate) fn reads(shell: Pid) -> Option<Reads> {
     // Number and arguments of its system call: descriptor, buffer, size.
     let Ok(call) = std::fs::read_to_string(format!("/proc/{shell}/syscall")) else {

@@ -64,7 +64,7 @@ the rights of this process.
         let python = Python::find(self.python.take(), environment, programs).map_err(Exit::failed)?;
         python.check_is_no_script().map_err(Exit::failed)?;
         let paths = python.paths(environment.path("HOME").as_deref());
-        // Found from here: a confined process has another working directory.
+        // The path is resolved here: a confined process has another working directory.
         self.python = Some(python.program.into());
         Ok(paths)
     }

@@ -22,7 +22,7 @@ pub struct Python {
     pub program: PathBuf,
     /// Directory of the environment.
     pub virtual_env: Option<PathBuf>,
-    /// True for the one beside the programs.
+    /// True for the Python beside the programs.
     pub is_builtin: bool,
 }
 
@@ -67,7 +67,7 @@ pub enum PythonError {
         /// The directory.
         dir: PathBuf,
     },
-    /// A script in place of an interpreter: a confined session has nothing of what it starts.
+    /// A script in place of an interpreter: a confined session cannot see the Python that the script starts.
     #[error(
         "{} is a script that starts a Python, such as those of pyenv, and a confined session cannot run it: name the interpreter itself, with --python \"$(pyenv which python3)\" or RLM_PYTHON",
         program.display()
@@ -79,7 +79,7 @@ pub enum PythonError {
     /// No Python was named, and the default was not found.
     #[error("no python3 on PATH: install CPython 3.10 or newer, or name one with --python or RLM_PYTHON")]
     None,
-    /// The built-in one was named, and there is none.
+    /// The built-in Python was named, but does not exist.
     #[error(
         "{by} names the built-in Python, and there is none in {}: it belongs to rlm as one file, which has one only where it can be unpacked",
         dir.display()
@@ -105,7 +105,7 @@ impl Python {
         programs: &Path,
     ) -> Result<Self, PythonError> {
         let named = option.map(|path| ("--python", PathBuf::from(path)));
-        // Hosts set the variable for an option of their own.
+        // A host may set the variable for an option of its own.
         let of_host = || Some(("--python or RLM_PYTHON", environment.path(env::PYTHON)?));
         let of_venv = || Some((VIRTUAL_ENV, environment.path(VIRTUAL_ENV)?));
         let named = named.or_else(of_host).or_else(of_venv);
@@ -148,8 +148,8 @@ impl Python {
         }
     }
 
-    /// The paths that it is read from: its environment, the links to its program, and the parts of the Pythons that these lie in or
-    /// that its environment was made with. Of an environment that holds the user's home, the same parts.
+    /// The paths that the Python is read from: its environment, the links to its program, and the parts of the Pythons that these
+    /// lie in or that its environment was made with. If the environment holds the user's home, only its parts.
     #[must_use]
     pub fn paths(&self, home: Option<&Path>) -> Vec<PathBuf> {
         let prefix = |program: &Path| program.parent().and_then(Path::parent).map(Path::to_owned);

@@ -33,20 +33,20 @@ pub struct PythonConfig {
     pub engine: PathBuf,
     /// Environment of the session, complete.
     pub env: Vec<(OsString, OsString)>,
-    /// Limits of its processes.
+    /// Limits of the session's processes.
     pub resource_limits: ResourceLimits,
     /// Initial namespace, and guard rails.
     pub setup: Setup,
     /// Most bytes of output returned for a call, per stream.
     pub max_output_bytes: usize,
-    /// Where output goes as it comes.
+    /// FIFOs for output as it comes.
     pub live: LiveOutput,
 }
 
 /// A persistent Python session.
 #[derive(Debug)]
 pub struct PythonSession {
-    /// The answer in its setup is the last one that was reported.
+    /// The configuration. Its answer is the last one that was reported.
     config: PythonConfig,
     pipes: Pipes,
     process: Process,

@@ -22,7 +22,7 @@ LOADED = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd
 SORT = "[...document.querySelectorAll('th button')].find(one => one.textContent === 'time').click()"
 SEARCH = "const field = document.querySelector('#search'); field.value += '1'; field.dispatchEvent(new Event('input'))"
 
-# How long the page gives no frame while something is done.
+# The longest time for which the page gives no frame while something is done.
 BLOCKED = """async act => {
   let longest = 0;
   const observer = new PerformanceObserver(list =>

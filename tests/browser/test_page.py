@@ -77,7 +77,7 @@ def test_rows_are_sorted_filtered_and_searched(page: Page, written) -> None:
     page.locator("#state").select_option("answered")
     expect(page.locator("#shown")).to_have_text("3 of 3")
     page.locator("#state").select_option("")
-    # What is searched for is found in all of a rollout, also where that was never opened.
+    # The search covers the whole of a rollout, also one that was never opened.
     page.locator("#search").fill("THIRD ls -l")
     expect(page.locator("#shown")).to_have_text("1 of 3")
     assert ids(page) == "c"
@@ -276,7 +276,7 @@ def test_escape_takes_the_filter_off_and_leaves_the_field(page: Page, written) -
     expect(page.locator("#shown")).to_have_text("")
     assert (ids(page), search.input_value()) == ("a b c", "")
     expect(search).not_to_be_focused()
-    # Also where what was typed is not searched for yet, and where a rollout is read.
+    # The same holds where typed text is not searched for yet, and where a rollout is read.
     page.get_by_role("link", name="b", exact=True).click()
     expect(page.locator("article h2")).to_be_focused()
     page.keyboard.press("/")
@@ -388,7 +388,7 @@ def test_five_thousand_turns_and_much_output_leave_it_usable(page: Page, written
             if turn == 5000 and entry["event"] == "call_ended":
                 entry["output"]["stdout"] = ("x" * 79 + "\n") * ((64 << 20) // 80)
             lines.append(json.dumps(entry))
-    # It is cut off.
+    # The last line is cut off.
     lines.append(json.dumps(entries[-1])[:200])
     page.goto(written("\n".join(lines)))
     expect(page.locator("details.turn")).to_have_count(5000)

@@ -141,7 +141,7 @@ def test_whoever_reads_is_not_disturbed(page: Page, server: Server, tmp_path: Pa
     page.evaluate(see, False)
     expect(page.locator(".overview tbody tr")).to_have_count(6)
     assert page.evaluate("getSelection().toString()") == selected
-    # A comparison that goes on keeps what is closed.
+    # A comparison that goes on keeps closed turns closed.
     page.evaluate("location.hash = '#compare=0,1'")
     closed = page.locator(".comparison details.turn").first
     closed.locator("summary").click()
@@ -256,7 +256,7 @@ def test_what_comes_for_a_place_that_was_left_changes_nothing(page: Page, server
         finish(error)
         assert rows.count() == 2
         assert page.locator("#trouble").is_hidden()
-    # One that is wanted is asked for again.
+    # A rollout that is wanted is asked for again.
     page.route("**/body?at=1", lambda route: route.abort(), times=1)
     page.evaluate("location.hash = '#r1'")
     expect(page.locator("#trouble")).to_contain_text("Failed to fetch")
@@ -352,7 +352,7 @@ def test_a_tree_that_grows_leaves_its_lists_open(page: Page, server: Server, tmp
     children.locator("summary").click()
     link = children.get_by_role("link", name="a.1", exact=True)
     link.focus()
-    # One comes two levels below, and one beside it; then this one ends.
+    # A child comes two levels below, and another beside this rollout; then this rollout ends.
     grow(file, child("a.1.1", "a.1"))
     expect(money.locator("tr", has_text="2large-1")).to_have_count(1)
     grow(file, child("a.2", "a"))
@@ -372,21 +372,21 @@ def test_a_file_with_something_wrong_is_shown_as_far_as_it_goes(page: Page, serv
     grow(file, named("one") + named("two"))
     page.goto(server.start("view", "run.jsonl"))
     expect(page.locator(".overview tbody tr")).to_have_count(2)
-    # It goes away for a while.
+    # The file goes away for a while.
     file.rename(tmp_path / "away")
     expect(page.locator("#trouble")).to_contain_text("run.jsonl: No such file")
     (tmp_path / "away").rename(file)
     grow(file, named("three"))
     expect(page.locator(".overview tbody tr")).to_have_count(3)
     expect(page.locator("#trouble")).to_be_hidden()
-    # It is written anew, in place, and is longer than before.
+    # The file is written anew, in place, and is longer than before.
     file.write_text("".join(named(name) for name in ("aaa", "bbb", "ccc", "ddd")))
     expect(page.locator(".overview tbody tr")).to_have_count(4)
     expect(page.locator(".overview tbody tr").first).to_contain_text("aaa")
     # Anew, of the same size, and the same at both ends.
     file.write_text("".join(named(name) for name in ("aaa", "eee", "ccc", "ddd")))
     expect(page.locator(".overview tbody tr").nth(1)).to_contain_text("eee")
-    # What comes before a line that is none is shown, opened and searched all the same.
+    # Rollouts before a line that is not an entry are shown, opened and searched all the same.
     grow(file, named("good") + '{"broken\n' + named("never"))
     expect(page.locator("#trouble")).to_contain_text("line")
     expect(page.locator(".overview tbody tr")).to_have_count(5)
@@ -394,7 +394,7 @@ def test_a_file_with_something_wrong_is_shown_as_far_as_it_goes(page: Page, serv
     expect(page.locator("#shown")).to_have_text("5 of 5")
     page.get_by_role("link", name="good").click()
     expect(page.locator("article h2")).to_have_text("good")
-    # That is said as long as it is so, also to whoever comes later; a file that is mended is read.
+    # The page says so as long as the line is there, also when it is opened later. A repaired file is read.
     page.reload()
     expect(page.locator("article h2")).to_have_text("good")
     expect(page.locator("#trouble")).to_contain_text(f"line {5 * len(LINES) + 1} is not an entry")
@@ -422,7 +422,7 @@ def test_a_page_finds_the_server_again_after_it_was_restarted(page: Page, server
     assert not first.evaluate("turn => turn.open"), "what was closed stays closed"
     page.evaluate("location.hash = '#r1'")
     expect(page.locator("article h2")).to_have_text("second")
-    # It is refused for a while.
+    # The page is refused for a while.
     cookies = page.context.cookies()
     page.context.clear_cookies()
     page.evaluate("listen()")
@@ -471,7 +471,7 @@ def test_two_tabs_and_one_that_is_stalled(browser: Browser, page: Page, server: 
     other.goto(page.url)
     for tab in (page, other):
         expect(tab.locator("article h2")).to_be_visible()
-    # It asks for events, and never reads them.
+    # This client asks for events, and never reads them.
     stalled = socket.create_connection(("127.0.0.1", urlsplit(page.url).port))
     header = f"Cookie: {cookies[0]['name']}={cookies[0]['value']}"
     stalled.sendall(f"GET {urlsplit(page.url).path}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\n\r\n".encode())
@@ -588,7 +588,7 @@ def test_connections_that_ask_for_nothing_take_no_descriptors_of_the_run(
         # Nothing tells of a connection that another process accepts.
         time.sleep(0.01)
     assert 64 <= count < 100
-    # One that does not say what it wants is closed.
+    # A connection that sends no request is closed.
     idle[0].settimeout(PATIENCE)
     with idle[0].makefile("rb") as answer:
         answer.read()

@@ -32,7 +32,7 @@ def without(name: str) -> Callable[[Json], Json]:
     return lambda message: {other: value for other, value in message.items() if other != name}
 
 
-# What must come back.
+# Fields that must come back.
 
 
 def reasoning_is_back(request: Request) -> Refusal | None:
@@ -168,7 +168,7 @@ def litellm(n: int, message: Json) -> None:
     message["provider_specific_fields"] = {"thinking_blocks": blocks}
 
 
-# What must not be sent.
+# Fields that must not be sent.
 
 
 def no_null_content(words: str) -> Callable[[Request], Refusal | None]:
@@ -198,7 +198,7 @@ GROQ = no_message_field("reasoning", WORDS)
 NO_REASONING_CONTENT = no_message_field("reasoning_content")
 
 
-# What comes in odd forms.
+# Parts of replies in odd forms.
 
 WRONG_ANSWER = "```bash\nRLM_CONTENT=wrong RLM_READY=1\n```"
 
@@ -238,7 +238,7 @@ def one_call(turns: list[Turn]) -> list[Turn]:
 
 
 def third(turn: Turn) -> Callable[[list[Turn]], list[Turn]]:
-    """In place of the malformed call."""
+    """Puts a turn in place of the malformed call."""
     return lambda turns: [*turns[:2], turn, *turns[3:]]
 
 
@@ -349,7 +349,7 @@ ROUTER = {"id": "gen-1", "object": "chat.completion.chunk", "model": "m", "choic
 RATE = said("Rate limit reached for requests", code="rate_limit_exceeded")[1]
 AT_ONCE = {"retry-after": "0", "x-ratelimit-reset-requests": "20ms"}
 
-# What the SDKs do not know.
+# Fields that the SDKs do not know.
 THINKS = ("messages.reasoning",)
 PARTS = ("messages.content", "choices.message.content", "choices.delta.content")
 CALLS = ("messages.tool_calls", "choices.message.tool_calls", "choices.delta.tool_calls")
@@ -368,7 +368,7 @@ def sorry(name: str, value: Any) -> Dress:
 # fmt: off
 HABITS = [
     Habit("plain", "OpenAI's reference", **BOTH),
-    # What must come back.
+    # Fields that must come back.
     Habit("deepseek", "earendil-works/pi#3636, QwenLM/qwen-code#3578", server="deepseek",
           rules=(reasoning_is_back, no_null_content("null content beside reasoning")),
           back=with_text, dress=thinks("reasoning_content"), odd=deepseek_usage, allowed=THINKS, **BOTH),
@@ -392,7 +392,7 @@ HABITS = [
           allowed=THINKS),
     Habit("litellm", "litellm's types.utils.Message", server="litellm", dress=litellm,
           allowed=(*THINKS, "messages.thinking_blocks", "messages.provider_specific_fields")),
-    # What must not be sent.
+    # Fields that must not be sent.
     Habit("openai", "decolua/9router#560, OpenHands/OpenHands#4131", server="openai", model="gpt-5",
           rules=(NO_MAX_TOKENS,), dress=lambda n, message: message.update(annotations=[]),
           allowed=("messages.annotations",), bounds=("max_completion_tokens",)),
@@ -412,7 +412,7 @@ HABITS = [
           rules=(no_null_content("Invalid 'content': 'content' field must be a string or an array of objects."),)),
     Habit("ollama", "SAIL-Research-Lab/cheetahclaws#72", server="ollama", dress=ollama, allowed=THINKS,
           rules=(no_null_content("invalid message content type: <nil>"),)),
-    # What comes in odd forms.
+    # Parts of replies in odd forms.
     Habit("code in fences", "models without tool calls", dress=fenced("")),
     Habit("thoughts in the text", "models without a parser", dress=fenced(f"<think>I try\n{WRONG_ANSWER}\n</think>")),
     Habit("calls in the text", "Qwen and Hermes without a parser", dress=tagged),
@@ -437,7 +437,7 @@ HABITS = [
     Habit("503 and 529", faults={2: Fault(503, RATE), 4: Fault(529, OVERLOADED, AT_ONCE)}, **NOTES),
     Habit("error in a 200", "diegosouzapw/OmniRoute#8210", server="openrouter",
           faults={3: Fault(200, ROUTER, after=4)}),
-    # Other wires.
+    # Servers with other interfaces.
     Habit("anthropic", **CLAUDE, **BOTH),
     Habit("anthropic, redacted", dress=redacted, **CLAUDE),
     Habit("anthropic, pausing", turns=pausing, **CLAUDE),

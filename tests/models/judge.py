@@ -54,7 +54,7 @@ def fields(kind: Any) -> dict[str, tuple[Any, bool]]:
 
 
 def differences(value: Any, kind: Any, path: str = "") -> list[str]:
-    """Where a JSON value is not of a type of an SDK, unknown fields included. Pydantic would check lists lazily."""
+    """Places where a JSON value is not of an SDK's type, unknown fields included. Pydantic would check lists lazily."""
     origin, args = te.get_origin(kind), te.get_args(kind)
     if kind in (object, Any):
         return []

@@ -84,7 +84,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaServer]:
         "host": "127.0.0.1",
         "port": port,
         "n_ctx": WINDOW,
-        # Its threads wait for each other by spinning: with two on busy cores a token took 800 ms in place of 75.
+        # The threads wait for each other by spinning: with two on busy cores a token took 800 ms in place of 75.
         "n_threads": 1,
         "n_threads_batch": 1,
         # By default a stream ends, without an error, as soon as another request arrives (server/app.py).
@@ -109,7 +109,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaServer]:
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:
-            # It ends a reply first that nobody reads any more.
+            # The server first ends a reply that nobody reads any more.
             process.kill()
             process.wait()
 

@@ -66,16 +66,16 @@ class Habit:
     source: str
     api: str = "chat"
     server: str | None = None
-    """Its row in the program's table."""
+    """The server's row in the program's table."""
     model: str = "root"
     rules: tuple[Rule, ...] = ()
     """The requests that it refuses."""
     learns: int = 0
     """Most of its refusals that the program may need: one for each rule that no row tells."""
     allowed: tuple[str, ...] = ()
-    """Beginnings of paths that the SDKs do not know, since this server documents them, or is odd."""
+    """Beginnings of paths that the SDKs do not know: this server documents them, or is odd."""
     dress: Callable[[int, Json], None] | None = None
-    """Adds what this server has in the message of a turn."""
+    """Adds fields that this server has in the message of a turn."""
     odd: Callable[[int, Json], Any] | None = None
     """Changes a reply after the SDK has seen it."""
     odd_events: Callable[[Events], Events] | None = None
@@ -96,9 +96,9 @@ class Habit:
     modes: tuple[str, ...] = ("streamed", "whole")
     languages: tuple[str, ...] = ("bash",)
     bounds: tuple[str, ...] = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-    """One of these bounds a completion."""
+    """Fields one of which bounds a completion."""
     has_pairs: bool = True
-    """Each call's id has one output."""
+    """True if each call's id has one output."""
 
     def __str__(self) -> str:
         return self.name
@@ -109,7 +109,7 @@ def default_sse(event: str | None, text: str) -> bytes:
 
 
 def nothing_empty(value: Any) -> Any:
-    """Without what a stream cannot tell: nulls, empty lists, an empty text beside nothing."""
+    """Leaves out values that a stream cannot tell: nulls, empty lists, an empty text beside nothing."""
     if isinstance(value, list):
         return [nothing_empty(item) for item in value]
     if isinstance(value, dict):
@@ -182,7 +182,7 @@ class Server:
                 pass
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        # A client that goes away is no error; others are in `wrong`.
+        # A client that goes away is not an error; others are in `wrong`.
         self.server.handle_error = lambda *_: None
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
@@ -272,7 +272,7 @@ class Server:
         return self.reply(request, message, turn, keeps=not is_summary)
 
     def bounds(self, request: Request) -> Json:
-        """Where the bound of a completion is."""
+        """The object that has the bound of a completion."""
         return request.body
 
     def check_beginning(self, request: Request, is_summary: bool) -> None:
@@ -289,7 +289,7 @@ class Server:
         self.last = (head, "[]" if is_summary else text)
 
     def check_replies(self, request: Request, is_summary: bool) -> None:
-        """A request has all that the model said; one for a summary the oldest, one after it the newest."""
+        """Checks that a request has all that the model said; one for a summary the oldest, one after it the newest."""
         given = self.wire.given(request.body)
         first = len(self.sent) - len(given) if self.summaries and not is_summary else 0
         expected = copy.deepcopy(self.sent[first : first + len(given)] if self.summaries or is_summary else self.sent)

@@ -45,7 +45,7 @@ class Behind(Server):
         return super().answer(path, request)
 
     def check_headers(self, request: Request) -> None:
-        """They are the proxy's."""
+        """Checks nothing: the headers are the proxy's."""
 
     def bounds(self, request: Request) -> Json:
         return {"max_tokens": self.wire.bound(request.body)} if self.habit.api == "gemini" else request.body
@@ -64,7 +64,7 @@ class Upstream(Server):
 
 @pytest.fixture(scope="session")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Upstream]]:
-    """One process for all tests, which reaches nothing but the stand-ins."""
+    """The process of the proxy for all tests, which reaches nothing but the stand-ins."""
     if not PROGRAM:
         pytest.skip("LiteLLM's proxy is not installed: tests/models-run does it")
     place = tmp_path_factory.mktemp("litellm")

@@ -78,7 +78,7 @@ class Chat:
             first = {"role": "assistant", "content": "" if isinstance(message.get("content"), str) else None}
             deltas = [first, *self.deltas(message)]
             found += [{**head, "choices": [{**rest, "delta": delta, "finish_reason": None}]} for delta in deltas]
-            # Each event has the ids of its own tokens: here all are in the first.
+            # Each event should have the ids of its own tokens: here all are in the first event.
             for event in found[1:]:
                 event["choices"][0].pop("token_ids", None)
             found.append({**head, "choices": [{"index": rest["index"], "delta": {}, "finish_reason": end}]})
@@ -262,7 +262,7 @@ class Cache:
             digest.update(text)
             size += max(1, len(text) // 4)
             places.append((digest.copy().hexdigest(), size))
-            # One at the top is for the last block.
+            # A mark at the top is for the last block.
             if MARK in block or (MARK in body and at == len(blocks) - 1):
                 marks.append(at)
         seen = {at for mark in marks for at in range(max(0, mark - 19), mark + 1) if places[at][0] in self.entries}
@@ -396,7 +396,7 @@ def system_of(body: Json) -> list[Json]:
 
 
 def unmarked(message: Json) -> Json:
-    """Without marks for the cache, and with a text as the block that it stands for."""
+    """The message without marks for the cache, and with a text as the block that it stands for."""
     blocks = [{name: block[name] for name in block if name != MARK} for block in blocks_of(message)]
     return {**message, "content": blocks}
 

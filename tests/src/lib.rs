@@ -131,7 +131,7 @@ impl Setup {
         self
     }
 
-    /// Where the worker's standard error goes, instead of the test's own.
+    /// Sets the destination of the worker's standard error, instead of the test's own.
     #[must_use]
     pub fn stderr(mut self, stderr: impl Into<Stdio>) -> Self {
         self.stderr = stderr.into();
@@ -557,7 +557,7 @@ pub(crate) struct Descriptors {
 pub(crate) fn descriptors(pid: Pid) -> io::Result<Descriptors> {
     let mut counts = Descriptors { of_responses: 0, others: 0 };
     for fd in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
-        // One that has just been closed has no link any more.
+        // A descriptor that has just been closed has no link any more.
         let Ok(link) = fs::read_link(fd.path()) else { continue };
         let is_response = link.to_string_lossy().contains("/rlm_res");
         *if is_response { &mut counts.of_responses } else { &mut counts.others } += 1;

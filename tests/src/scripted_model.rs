@@ -100,7 +100,7 @@ enum Delivery {
     Whole,
     /// Byte by byte, with a pause before each.
     Slow(Duration),
-    /// In two halves, the second one after the gate.
+    /// The reply comes in two halves, the second one after the gate.
     Halves(Gate),
     /// The first half only; then the connection is closed.
     Cut,
@@ -244,7 +244,7 @@ impl Rule {
 pub struct Request {
     /// Path of the request.
     pub path: String,
-    /// Its headers.
+    /// The headers of the request.
     pub headers: HeaderMap,
     /// Body of the request; null if it is not JSON.
     pub body: Value,
@@ -563,7 +563,7 @@ fn events(body: &Value) -> String {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": reason});
         json!({"id": id, "object": "chat.completion.chunk", "model": body["model"], "choices": [choice]})
     };
-    // As OpenAI begins a reply with text, and one without.
+    // OpenAI begins a reply with text like this, and one without text with null.
     let begun = if choice["message"]["content"].is_null() { Value::Null } else { "".into() };
     let mut pieces = vec![piece(json!({"role": "assistant", "content": begun}), &Value::Null)];
     let mut delta = |delta: Value| pieces.push(piece(delta, &Value::Null));

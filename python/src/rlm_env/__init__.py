@@ -121,7 +121,7 @@ _ROLLOUTS = ("Question", "Settings", "batch", "run", "stream")
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the names that rollouts need at their first use: sessions do without them."""
+    """Imports the names that only rollouts need at their first use: sessions do without them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import _events, _rollouts

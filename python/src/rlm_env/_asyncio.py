@@ -81,13 +81,13 @@ class AsyncSession(BaseSession):
         `timeout` is in seconds; at that limit the code is stopped, and its output so far and the state are kept.
         `source` is the code as written, if other code runs: see docs/protocol.md.
 
-        Raises EndedError if the worker is dead: `restart` starts another. One that does not answer is replaced, and the
-        response says that the state was reset.
+        Raises EndedError if the worker is dead: `restart` starts another. A worker that does not answer is replaced:
+        the response says that the state was reset.
         """
         return await self._call(self._core.execute(code, timeout, max_output_bytes, source))
 
     async def set(self, variables: Mapping[str, Any]) -> Response:
-        """Sets variables from values that JSON can hold: all, or none, and then `hint` says why.
+        """Sets variables from values that JSON can hold. If one cannot be set, none is, and `hint` says why.
 
         A value has at most 1 MiB of JSON text. Raises TypeError or ValueError for one that is not JSON.
         """
@@ -102,7 +102,7 @@ class AsyncSession(BaseSession):
         return await self._call(self._core.info())
 
     async def spent(self) -> Spending:
-        """The session's spending on models; after its end, in all. Raises UsageError if it has none."""
+        """The session's spending on models, also after its end. Raises UsageError if the session has no models."""
         return await asyncio.to_thread(self._rootd().spent)
 
     def interrupt(self) -> None:
@@ -123,7 +123,7 @@ class AsyncSession(BaseSession):
     async def close(self) -> None:
         """Ends the worker and everything it started. A running call ends with EndedError. Safe to repeat.
 
-        Without effect in a forked process, which the session does not belong to.
+        Does nothing in a forked process, to which the session does not belong.
         """
         if self._core.is_foreign:
             return
@@ -195,7 +195,7 @@ class _LoopWatcher:
                 timer.cancel()
 
     def close(self) -> None:
-        """Nothing is left to close: the descriptors are not its own."""
+        """Does nothing: the descriptors belong to others."""
 
     def wake(self) -> None:
         """Resumes the steps that wait. From any thread."""

@@ -52,7 +52,7 @@ class SessionConfig:
     """The session's working directory, which must exist."""
     language: Language = field(default="bash", kw_only=True)
     python: str | os.PathLike[str] | None = field(default=None, kw_only=True)
-    """The interpreter of a Python session. None: `RLM_PYTHON` of `env`, else the one that runs this program."""
+    """The interpreter of a Python session. None: `RLM_PYTHON` of `env`, else the interpreter of this program."""
     control_dir: str | os.PathLike[str] | None = field(default=None, kw_only=True)
     """The control directory, which must exist. None: a private one, removed with the session."""
     env: Mapping[str, str] | None = field(default=None, kw_only=True)
@@ -62,13 +62,13 @@ class SessionConfig:
     max_output_bytes: int | None = field(default=None, kw_only=True)
     """Bound on the output returned per stream. None: 16 MiB."""
     confine: Confine | None = field(default=None, kw_only=True)
-    """The part of this host it may reach, see docs/confinement.md. None: `RLM_CONFINE` of `env`, "off" by default."""
+    """The part of this host that code may reach: docs/confinement.md. None: `RLM_CONFINE` of `env`, else "off"."""
     fs_metadata: Any = field(default=None, kw_only=True)
     """A description of the files, for Python sessions. JSON."""
     worker: str | os.PathLike[str] | None = field(default=None, kw_only=True)
     """The worker program. None: the package's, for the language."""
     margin: float = field(default=5.0, kw_only=True)
-    """Time beyond the worker's own limit of a call, after which the worker is replaced."""
+    """Time beyond the worker's own limit of a call. After it, the worker is replaced."""
     start_limit: float = field(default=60.0, kw_only=True)
     """Time limit of the worker's start."""
 
@@ -96,7 +96,7 @@ class SessionConfig:
             raise TypeError(f"fs_metadata must be a value that JSON can hold: {error}") from None
 
     def environment(self) -> dict[str, str]:
-        """The variables with which the worker is started, but those that the session adds."""
+        """The variables with which the worker is started, except those that the session adds."""
         variables = dict(for_workers(os.environ) if self.env is None else self.env)
         if self.python is not None:
             variables["RLM_PYTHON"] = os.fspath(self.python)
@@ -110,7 +110,7 @@ class SessionConfig:
 def for_workers(environment: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that workers get: the variables they need, and those that `RLM_PASS_ENV` names.
 
-    Code in a session could read anything else there, such as a model's API key.
+    Code in a session could read any other variable there, such as a model's API key.
     """
     passed = environment.get("RLM_PASS_ENV", "").replace(",", " ").split()
     known = {*_PROGRAM_NAMES, *_SESSION_NAMES, *_WORKER_NAMES, *passed}
@@ -134,7 +134,7 @@ def check_seconds(name: str, value: object) -> None:
 
 
 _MAX_LEVELS = 100
-"""Lists and objects in each other. `rlm` reads 128, those around a question or a schema included."""
+"""Most levels of nested lists and objects. `rlm` reads 128, with those around a question or a schema."""
 
 
 def check_json(value: object, levels: int = 0) -> None:

@@ -29,10 +29,10 @@ OPERATION_LIMIT = 100.0
 """Seconds in which a worker answers to `reset`, `set` and `info`, whatever the session does."""
 
 SETTLE_LIMIT = 30.0
-"""Seconds in which an interrupted call ends; its worker is replaced after them."""
+"""Seconds in which an interrupted call must end. Otherwise its worker is replaced."""
 
 INTERRUPT_INTERVAL = 0.25
-"""Interrupts are repeated: one that comes before the worker has read the request is lost."""
+"""Seconds between interrupts. They are repeated: one that comes before the worker has read the request is lost."""
 
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -54,7 +54,7 @@ class Core:
 
     def __init__(self, config: SessionConfig, watcher: Watcher) -> None:
         self.config = config
-        # Once: the program may go to another directory before a restart.
+        # Made absolute once: the program may change its directory before a restart.
         self._root = os.path.abspath(config.fs_root)
         self.control = "" if config.control_dir is None else os.path.abspath(config.control_dir)
         self.link: Link | None = None
@@ -80,7 +80,7 @@ class Core:
 
     @property
     def is_foreign(self) -> bool:
-        """This process is a fork of the one that the session belongs to."""
+        """True if this process is a fork of the one that the session belongs to."""
         return os.getpid() != self._owner
 
     def check(self) -> Link:
@@ -174,7 +174,7 @@ class Core:
     def _start_again(self) -> Steps[None]:
         self.link = self._running = self._loss = None
         self.answer = Answer()
-        # The session may have damaged them.
+        # The session may have damaged the directories.
         os.makedirs(self.control, exist_ok=True)
         for name in _FILES:
             with suppress(OSError):
@@ -281,8 +281,8 @@ class Core:
         if self.tools is not None:
             self.tools.enter_context()
         self._seq += 1
-        # The worker sees only the beginning of a request that is too large, so its number comes first.
-        # Half a surrogate pair is no UTF-8: the worker refuses it, and its hint says so.
+        # The worker sees only the beginning of a request that is too large, so the number comes first. Half a surrogate
+        # pair is not UTF-8: the worker refuses it with a hint that says so.
         document = _to_json({"seq": self._seq, **request}).encode(errors="surrogatepass") + b"\n"
         link.has_sent = False
         self._running = (self._seq, None if limit is None else now() + limit)
@@ -329,7 +329,7 @@ class Core:
             raise
 
     def _replace(self, limit: float | None) -> Steps[Response]:
-        """The last step: the worker does not even answer at its own time limit."""
+        """Replaces a worker that does not even answer at its own time limit."""
         answer = self.answer
         if self.link is not None:
             yield from self._end(self.link)
@@ -353,7 +353,7 @@ class Core:
             hint=hint,
         )
 
-    # A call on which its caller has given up
+    # Calls that their callers have given up
 
     def give_up(self) -> bool:
         """Interrupts the running call after its caller has gone. True if `settle` has to wait for its end."""
@@ -368,7 +368,7 @@ class Core:
         return True
 
     def settle(self) -> Steps[None]:
-        """Waits for the response to a call on which its caller has given up, which is interrupted until then."""
+        """Waits for the response to a call that its caller has given up, and interrupts the call until then."""
         if self._running is None or self.link is None:
             return
         seq, deadline = self._running
@@ -384,7 +384,7 @@ class Core:
             self._is_waiting = False
 
     def interrupt(self) -> None:
-        """Interrupts the running call until it ends. Without one it does nothing."""
+        """Interrupts the running call until it ends. Does nothing if there is none."""
         if self._running is not None and self.link is not None and not self.is_foreign:
             self._is_stopping = True
             self.link.signal(Signals.SIGINT)

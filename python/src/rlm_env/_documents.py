@@ -93,7 +93,7 @@ class Response:
             truncated = Truncated(**_only(_checked("truncated", {"result": 0, **truncated}, _TRUNCATED), _TRUNCATED))
         state, hint, result = fields["state"], fields["hint"], fields["result"]
         if state != "kept" and hint is not None and result is not None and result.startswith(hint):
-            # For hosts that show a model no hints the result begins with it. Here each is a field of its own.
+            # The result begins with the hint, for hosts that show models no hints. Here each is a field of its own.
             result = result[len(hint) + 1 :] if result[len(hint) : len(hint) + 1] == "\n" else None
         return cls(
             fields["status"],
@@ -116,7 +116,7 @@ class Response:
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit of resources, and the part of the kernel that enforces it: None if it cannot, for this user."""
+    """A limit of resources, and the part of the kernel that enforces it: None if the kernel cannot, for this user."""
 
     value: int
     mechanism: Mechanism | None
@@ -134,7 +134,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Usage:
-    """The most that a session has used of its resources; None where it is not known."""
+    """The most that a session has used of its resources; None for what is not known."""
 
     peak_processes: int | None = None
     peak_memory_bytes: int | None = None
@@ -167,19 +167,19 @@ class Info:
     """Resident memory of the worker, the interpreter and everything they started."""
     cwd: str | None
     pid: int | None
-    """The interpreter; None if it has ended and the next call starts another."""
+    """Process id of the interpreter; None if it has ended and the next call starts another."""
     answer_ready: bool
     limits: Limits
     usage: Usage
     builtin: bool = False
-    """The interpreter is the Python that is packed with the programs."""
+    """True if the interpreter is the Python that is packed with the programs."""
     confinement: Confinement = Confinement()
 
     @classmethod
     def from_json(cls, text: str) -> Info:
         """Reads the `result` of an `info` response. Raises ProtocolError if it is not a description."""
         fields = dict(_checked("description", _parsed("description", text), _INFO))
-        # Older workers have none of them.
+        # Older workers report no limits.
         limits = _checked("limits", {**dict.fromkeys(_LIMITS), **fields.get("limits", {})}, _LIMITS)
         usage = _checked("usage", {**dict.fromkeys(_USAGE), **fields.get("usage", {})}, _USAGE)
         confinement = {"level": "off", "landlock": None, **fields.get("confinement", {})}

@@ -43,7 +43,7 @@ class LeftOut:
     count: int
     """A directory counts once, with everything in it."""
     names: list[str]
-    """Paths of the first ones; those of directories end with `/`."""
+    """The first paths; those of directories end with `/`."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RolloutStarted:
     query_digest: str | None = None
     """The digest of the question that the code asked."""
     depth: int = 0
-    """Number of rollouts above it."""
+    """Number of rollouts above this one."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ class ModelCall:
     extra: dict[str, Any] | None = None
     """Fields that the server added to its reply, such as `logprobs` and `token_ids`."""
     request_id: str | None = None
-    """Sent to the server as `X-Request-Id`; None without a reply."""
+    """The id sent to the server as `X-Request-Id`; None without a reply."""
     cached_tokens: int = 0
     """The prompt's tokens that were read from the server's cache."""
     cache_write_tokens: int = 0
-    """The prompt's tokens that were written to it at a price of their own."""
+    """The prompt's tokens that were written to the server's cache at a price of their own."""
     reasoning_tokens: int = 0
     """The completion's tokens that are reasoning."""
     finish_reason: str | None = None
@@ -223,7 +223,7 @@ class RolloutResult:
     answer: str | None
     """The answer, or the best so far."""
     answer_ready: bool
-    """The model declared it final."""
+    """True if the model declared the answer final."""
     stop_reason: StopReason
     error: str | None
     metrics: dict[str, Any]
@@ -232,21 +232,21 @@ class RolloutResult:
     """The rollout's directory, if it was kept."""
     question_id: str | None = None
     attempt: int | None = None
-    """From 1."""
+    """The number of the attempt, from 1."""
     metadata: Any = None
-    """The question's."""
+    """The question's metadata."""
     expected: Any = None
-    """The question's."""
+    """The question's expected answer."""
     score: float | None = None
-    """From 0 to 1; None if it was not scored, or could not be."""
+    """From 0 to 1; None if the answer was not scored, or could not be."""
     score_error: str | None = None
-    """Why it could not be scored."""
+    """Why the answer could not be scored."""
     model: str | None = None
     sub_model: str | None = None
     settings: str | None = None
     """A digest of the settings that can change an answer."""
     node: str | None = None
-    """The address of the node on which it ran, where it ran on a cluster."""
+    """The address of the node on which the rollout ran, if it ran on a cluster."""
 
 
 @dataclass(frozen=True)
@@ -274,9 +274,9 @@ _CLASSES: dict[str, type[Event]] = {
 
 
 def read_event(line: bytes | str) -> Event | None:
-    """The event of a line; None if it is of a kind that this version does not know.
+    """The event of a line; None if this version does not know its kind.
 
-    Raises ProtocolError if it is no event: the message names the field, what was found and what was expected.
+    Raises ProtocolError if it is not an event: the message names the field, what was found and what was expected.
     """
     try:
         document = json.loads(line)
@@ -290,14 +290,14 @@ def read_event(line: bytes | str) -> Event | None:
 
 
 def read_result(document: object) -> RolloutResult:
-    """A result, as of the file of a batch. Raises ProtocolError if it is none."""
+    """Reads a result, such as one of the file of a batch. Raises ProtocolError if it is not a result."""
     return typing.cast("RolloutResult", _read("result", RolloutResult, document))
 
 
 def read_trajectory(path: str | os.PathLike[str]) -> Iterator[Event]:
-    """The events of a trajectory. Its last line is left out if it is cut off.
+    """The events of a trajectory. A last line that is cut off is left out.
 
-    Raises OSError if the file cannot be read, and ProtocolError if it is no trajectory.
+    Raises OSError if the file cannot be read, and ProtocolError if it is not a trajectory.
     """
     with open(path, "rb") as file:
         for line in file:

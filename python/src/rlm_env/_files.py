@@ -1,7 +1,7 @@
-"""Private control directories, which the next host removes if theirs was killed.
+"""Private control directories. The next host removes the directory of a host that was killed.
 
 The scheme is that of the crate `rlm-env` (`files/host_dir.rs`), so either removes what the other left: a process has a
-directory `rlm-host-…` in the system's one for temporary files, and holds a lock (`flock`) on the file `rlm@lock` in it.
+directory `rlm-host-…` in the system's directory for temporary files, and a lock (`flock`) on the file `rlm@lock` in it.
 The kernel releases the lock when the process dies. A directory whose lock can be taken is an orphan.
 """
 
@@ -24,7 +24,7 @@ _ATTEMPTS = 1000
 
 
 def write_own_file(path: str, text: str) -> None:
-    """Writes a file in a directory that code in a session can write, and follows no link that it has put there."""
+    """Writes a file in a directory that code in a session can write. No link that code has put there is followed."""
     new = f"{path}.new"
     with suppress(FileNotFoundError):
         os.unlink(new)
@@ -35,7 +35,7 @@ def write_own_file(path: str, text: str) -> None:
 
 
 class PrivateDirectory:
-    """A directory for one session, in that of the process."""
+    """A directory for one session, in the directory of the process."""
 
     def __init__(self) -> None:
         self._host = _HostDirectory.of_process()
@@ -46,7 +46,7 @@ class PrivateDirectory:
             raise
 
     def remove(self) -> None:
-        """Removes it with its contents, and that of the process with its last one."""
+        """Removes this directory with its contents, and with the last one the directory of the process."""
         _remove_tree(self.path)
         self._host.release()
 
@@ -106,7 +106,7 @@ class _HostDirectory:
 
     @classmethod
     def _forget(cls) -> None:
-        """In a forked child, which has no part in its parent's directory and must not keep its lock."""
+        """Runs in a forked child, which has no part in its parent's directory and must not keep the lock of that."""
         cls._guard = threading.Lock()
         if cls._current is not None:
             with suppress(OSError):
@@ -118,7 +118,7 @@ os.register_at_fork(after_in_child=_HostDirectory._forget)
 
 
 def _take(lock: int) -> bool:
-    """Takes the lock. False if another process has it, or had it and has removed the file."""
+    """Takes the lock. False if another process has it, or has removed the file."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -144,7 +144,7 @@ def _remove_if_orphan(path: str) -> None:
 
 
 def _remove_locked(path: str) -> None:
-    """Removes the directory of a host whose lock the caller has. The lock's file goes last: without it nobody would."""
+    """Removes the directory of a host whose lock the caller has. The lock file goes last, as it marks an orphan."""
     for name in os.listdir(path):
         if name != _LOCK:
             _remove_tree(os.path.join(path, name))
@@ -155,7 +155,7 @@ def _remove_locked(path: str) -> None:
 
 
 def _remove_tree(path: str) -> None:
-    """Removes a directory that code of a session may have filled, and closed to us."""
+    """Removes a directory that code of a session may have filled, and made inaccessible."""
 
     def open_and_repeat(function: Callable[..., Any], failed: str, _error: object) -> None:
         with suppress(OSError):
@@ -166,7 +166,7 @@ def _remove_tree(path: str) -> None:
             else:
                 function(failed)
 
-    # `onerror` became `onexc` in 3.12; both get what failed first.
+    # `onerror` became `onexc` in 3.12; both get the function that failed first.
     if sys.version_info >= (3, 12):
         shutil.rmtree(path, onexc=open_and_repeat)
     else:

@@ -21,10 +21,10 @@ from ._errors import EndedError, ProtocolError, StartError
 from ._programs import check_descriptors
 
 MAX_RESPONSE_BYTES = 1 << 30
-"""Room for twice 16 MiB of output with every byte escaped."""
+"""Longest response: twice 16 MiB of output, with every byte escaped."""
 
 END_LIMIT = 2.5
-"""Seconds in which a worker ends that got SIGTERM, and a little more."""
+"""Seconds in which a worker ends after SIGTERM, and a little more."""
 
 _SMALL_READ = 64 << 10
 _LARGE_READ = 1 << 20
@@ -102,7 +102,7 @@ class Link:
         # Code may have put links there.
         flags = os.O_NONBLOCK | os.O_NOFOLLOW
         try:
-            # For reading and writing: so it never sees an end of file, and gets every response.
+            # Opened for reading and writing: such a reader never sees an end of file, and gets every response.
             self._results = os.open(f"{self.control}/rlm_res", os.O_RDWR | flags)
             self._commands = os.open(f"{self.control}/rlm_cmd", os.O_WRONLY | flags)
         except OSError as error:
@@ -118,7 +118,7 @@ class Link:
             self._write(is_watched=False)
 
     def take_back(self) -> None:
-        """Sends nothing of what was not sent yet."""
+        """Drops the part that was not sent yet."""
         self._unsent = memoryview(b"")
 
     def _write(self, is_watched: bool = True) -> None:
@@ -183,7 +183,7 @@ class Link:
         self.is_dead = True
 
     def death(self) -> EndedError:
-        """The error that tells of the worker's end. Ends what is left of it."""
+        """Ends what is left of the worker, and returns the error that reports its end."""
         self.end()
         self.close()
         status, log_tail = self.status(), self.log_tail()
@@ -203,7 +203,7 @@ class Link:
             return f"signal {-code}"
 
     def last_words(self) -> str:
-        """The beginning of its standard error, once it is dead."""
+        """The beginning of the worker's standard error, once the worker is dead."""
         words = self._process.stderr
         if words is None or words.closed:
             return ""
@@ -214,7 +214,7 @@ class Link:
             return ""
 
     def log_tail(self) -> str:
-        """The end of the worker's log. Code of the session may have replaced it: nothing is followed or waited for."""
+        """The end of the worker's log. Code may have replaced it: no link is followed, and no FIFO is waited for."""
         try:
             log = os.open(f"{self.control}/rlm_worker.log", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:

@@ -16,7 +16,7 @@ ChatModel = Callable[..., Any]
 
 `messages` and `tools` are in OpenAI's form; `tools` is empty where none may be called. It returns the message's text,
 the message (`{"role": "assistant", "content": …, "tool_calls": […]}`), or a whole chat completion with `choices` and
-`usage`, as a dict or an object of the openai package. Without `usage`, tokens are estimated. What it raises is an error
+`usage`, as a dict or an object of the openai package. Without `usage`, tokens are estimated. An exception is the error
 of the request, which is not sent again."""
 
 
@@ -30,7 +30,7 @@ class Budget:
     """Tokens of prompts and completions."""
     completion_tokens: int | None = None
     cost_usd: float | None = None
-    """Needs `prices` of the model."""
+    """USD. Needs `prices` of the model."""
 
     def __post_init__(self) -> None:
         for name in ("calls", "tokens", "completion_tokens"):
@@ -65,11 +65,11 @@ class Models:
     prices: str | os.PathLike[str] | None = field(default=None, kw_only=True)
     """A file of prices: docs/rootd.md."""
     parallelism: int = field(default=5, kw_only=True)
-    """Requests at once."""
+    """Requests that run at once."""
     timeout: float = field(default=300.0, kw_only=True)
     """Time limit of a call from the session in seconds: of a whole batch of prompts."""
     system_prompt: str | None = field(default=None, kw_only=True)
-    """Sent before each prompt."""
+    """A text that is sent before each prompt."""
     boxed: bool = field(default=False, kw_only=True)
     """Replies are reduced to what is in their last `\\boxed{…}`."""
     sampling: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
@@ -96,7 +96,7 @@ class Models:
 
     @property
     def name(self) -> str:
-        """The model's name. Of a function, its own."""
+        """The model's name; for a function, that of the function."""
         return self.model if isinstance(self.model, str) else name_of(self.model)
 
 
@@ -109,9 +109,9 @@ class Spending:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     tokens: int = 0
-    """Both together."""
+    """Tokens of prompts and completions."""
     cost_usd: float | None = 0.0
-    """None: the price of the model is unknown."""
+    """USD; None if the price of the model is unknown."""
     usage_estimated: bool = False
     """A part of the tokens is estimated, since the server reported none."""
     cached_tokens: int = 0
@@ -141,7 +141,7 @@ def read_request(body: bytes) -> tuple[list[Any], list[Any], dict[str, Any]]:
 
 
 def completion(reply: object) -> Mapping[str, Any]:
-    """The value that a function returned, as a chat completion. Raises TypeError if it is nothing of that kind."""
+    """The value that a function returned, as a chat completion. Raises TypeError if it cannot be one."""
     if isinstance(reply, str):
         return _of_message({"content": reply})
     dump = getattr(reply, "model_dump", None)

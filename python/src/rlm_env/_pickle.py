@@ -1,8 +1,8 @@
 """Pickles as plain data: a reader that looks nothing up and calls nothing, and a writer of what sessions read.
 
-A pickle is a program for a small stack machine, and `pickle.loads` lets that program call anything. This one can only
-build None, bool, int, float, str, bytes, bytearray, tuple, list, dict, set and frozenset. Anything else is refused, by
-an error that names it. It is as strict as the reader in `rlm-core/src/pickle`, whose limits these are.
+A pickle is a program for a small stack machine, and `pickle.loads` lets that program call anything. The machine here
+can only build None, bool, int, float, str, bytes, bytearray, tuple, list, dict, set and frozenset. Anything else is
+refused, by an error that names it. The limits are those of the reader in `rlm-core/src/pickle`, which is as strict.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Machine:
         return self.stack[0]
 
     def take(self, count: int) -> bytes:
-        """The next bytes. A length is believed once the bytes are there."""
+        """The next bytes. A length is trusted only once that many bytes are there."""
         part = self.data[self.at : self.at + count]
         if len(part) < count or count < 0:
             raise Refused("the pickle ends too early")
@@ -365,7 +365,7 @@ def dumps(value: object) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """The value as plain data. Raises Unsendable, which says where something else is."""
+    """The value as plain data. Raises Unsendable, which says where the other data is."""
     try:
         return _plain(value, {}, 0)
     except _NotPlain as error:

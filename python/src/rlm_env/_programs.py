@@ -57,10 +57,10 @@ def check_descriptors() -> None:
 
 
 _STARTING_DESCRIPTORS = 7
-"""/dev/null, two pipes, and the one by which `Popen` learns of a failed start."""
+"""Descriptors that a start needs: /dev/null, two pipes, and the one by which `Popen` learns of a failed start."""
 
 SECRET_VARIABLE = "RLM_CALLBACK_SECRET"
-"""Tells `rlm` the secret of the functions of this program."""
+"""The variable that tells `rlm` the secret of the functions of this program."""
 
 _LOG_TAIL_BYTES = 4096
 

@@ -20,7 +20,7 @@ from ._tools import Tool, tool
 FUNCTIONS = ("llm_query", "llm_query_batched", "rlm_query", "rlm_query_batched")
 """Functions that every cell has."""
 
-# `fixed` has the names that a cell can overwrite for itself only: they are put back after it.
+# `fixed` has the names that a cell can overwrite only for itself: the values are put back after the cell.
 _SETUP = """
 class _rlm_rlms:
     fixed = {name: globals()[name] for name in NAMES if name in globals()}
@@ -83,7 +83,7 @@ class ExecResult:
 
 
 class _Shown:
-    """A value of the session that is not here: its repr."""
+    """A value that exists only in the session: its repr."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -93,7 +93,7 @@ class _Shown:
 
 
 class Cells:
-    """A Python session with the names that rlms gives a cell. It begins again where the interpreter was lost."""
+    """A Python session with the names that rlms gives a cell. It is set up again when its interpreter was lost."""
 
     def __init__(self, config: SessionConfig | None, tools: Iterable[Tool[..., Any]], timeout: float | None) -> None:
         if config is not None and config.language != "python":
@@ -101,7 +101,7 @@ class Cells:
         self._directory = PrivateDirectory()
         self._is_closed = False
         if config is None:
-            # A sub-call may be a whole RLM.
+            # A sub-call may be a whole RLM, so its limit is 7 days.
             environment = {**for_workers(os.environ), "RLM_SUB_LLM_TIMEOUT": "604800"}
             config = SessionConfig(self._directory.path, language="python", env=environment)
         self.session = Session(config, tools=tools)

@@ -100,25 +100,25 @@ class Question:
 
     question: str
     id: str | None = field(default=None, kw_only=True)
-    """None: its number, from 1. Rollouts have the ids `ID-ATTEMPT`."""
+    """The id of the question. None: its number, from 1. Rollouts have the ids `ID-ATTEMPT`."""
     context: Path | Iterable[Path] | None = field(default=None, kw_only=True)
-    """Files and directories; the contents of a single directory. They are copied."""
+    """Files and directories, or the contents of a single directory. They are copied."""
     context_text: str | None = field(default=None, kw_only=True)
     """A text, as the file context.txt."""
     context_json: Any = field(default=None, kw_only=True)
     """A value that JSON can hold, as the file context.json."""
     expected: str | float | list[str | float] | None = field(default=None, kw_only=True)
-    """The right answer, or several. It is for the score, and never for the model."""
+    """The right answer, or several. It is used for the score, and the model never sees it."""
     metadata: Any = field(default=None, kw_only=True)
-    """A value that JSON can hold. It goes into the results, and never to the model."""
+    """A value that JSON can hold. It goes into the results, and the model never sees it."""
 
     def __post_init__(self) -> None:
         if isinstance(self.context, Iterator):
-            # It is looked at several times.
+            # A list, since it is read several times.
             object.__setattr__(self, "context", list(self.context))
 
     def line(self) -> str:
-        """The line of a file of questions. Raises ValueError if it cannot be one."""
+        """The question's line in a file of questions. Raises ValueError if it cannot be one."""
         document = self.document()
         try:
             self._check_fields()
@@ -208,7 +208,7 @@ async def batch(
 
         async for result in rlm_env.batch(questions, attempts=4, parallel=8, resume="results.jsonl"):
 
-    With `resume`, each result is also saved in that file, and those that it has already come first and are not run
+    With `resume`, each result is also saved in that file. The results that it already has come first, and are not run
     again. They must be of the same models and settings (StartError), except with `resume_any`. `score` is "exact",
     "contains", "number" or "command:PROGRAM". `max_cost` is the most in USD that all of them together may spend;
     EndedError says so when that ends the batch before all are run. The rest is as in `run`. Ending the loop early ends
@@ -294,7 +294,7 @@ async def running(
     settings: Mapping[str, Any],
     ledger: Route | None = None,
 ) -> AsyncIterator[Process]:
-    """`rlm run --events` with functions of this program, and with these questions, or with attempts that it is fed.
+    """Runs `rlm run --events` with functions of this program, on these questions or on attempts that it is fed.
 
     `ledger` answers the requests of `--ledger`.
     """
@@ -316,7 +316,7 @@ async def running(
             prefix = "--" if name == "model" else "--sub-"
             arguments += [f"{prefix}base-url={server.model_url(name)}", f"{prefix}api-key-env={SECRET_VARIABLE}"]
         if "model" in functions and "sub_model" not in functions and settings.get("sub_base_url") is None:
-            # Whatever the environment says: sub-calls go there, too.
+            # Set whatever the environment says: sub-calls go to the function, too.
             arguments += [f"--sub-base-url={server.model_url('model')}", f"--sub-api-key-env={SECRET_VARIABLE}"]
         if server.tools:
             arguments += [
@@ -382,7 +382,7 @@ def absolute_paths(paths: Path | Iterable[Path]) -> list[str]:
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raises TypeError for a name that is none of a setting."""
+    """Raises TypeError for a name that is not a setting's."""
     unknown = set(settings) - Settings.__annotations__.keys()
     if unknown:
         raise TypeError(f"there is no setting {sorted(unknown)[0]}: docs/rlm-run.md has all of them")
@@ -426,7 +426,7 @@ class Process:
         self._process = start_rlm(command, secrets, self._log, is_fed=is_fed)
 
     async def open(self) -> None:
-        """Connects its pipes to the event loop."""
+        """Connects the process's pipes to the event loop."""
         loop = asyncio.get_running_loop()
         protocol = asyncio.StreamReaderProtocol(self.lines)
         transport, _ = await loop.connect_read_pipe(lambda: protocol, self._process.stdout)
@@ -436,12 +436,12 @@ class Process:
             self._transports.append(self._feed)
 
     def feed(self, line: bytes) -> None:
-        """Gives it an attempt, where it is fed."""
+        """Gives the process an attempt, if it is one that is fed."""
         assert self._feed is not None
         self._feed.write(line)
 
     async def end(self) -> None:
-        """Ends it if it runs: its rollouts are cancelled, and their directories removed."""
+        """Ends the process if it runs: its rollouts are cancelled, and their directories removed."""
         for transport in self._transports:
             abort = getattr(transport, "abort", transport.close)
             abort()
@@ -457,11 +457,11 @@ class Process:
             return self._process.wait()
 
     async def status(self) -> int:
-        """Its exit status, once it has ended; that of a signal is negative."""
+        """The exit status of the process, once it has ended; negative for a signal."""
         return await asyncio.to_thread(self._wait)
 
     async def error(self, when: str) -> Exception:
-        """Why it has ended, where rollouts are left without a result."""
+        """The error that says why the process ended, when rollouts are left without a result."""
         status = await self.status()
         said = log_tail(self._log).removeprefix("rlm: ")
         if status == 2:

@@ -41,7 +41,7 @@ class Rootd:
         """Why the spending at the end is not known."""
 
     def start(self, tools: list[dict[str, Any]], function_url: str, secret: str, longest: float) -> None:
-        """Starts it with these tools, whose limits are below `longest`. A model that is a function is at the URL.
+        """Starts the endpoint with these tools, whose limits are below `longest`. A function is at `function_url`.
 
         Raises StartError.
         """
@@ -107,7 +107,7 @@ class Rootd:
         }
 
     def spent(self) -> Spending:
-        """The spending so far; after its end, in all. Raises EndedError if that is not known."""
+        """The spending so far, also after the end. Raises EndedError if it is not known."""
         if self._process is not None:
             self._read_spent(_LIMIT)
         elif self._fault is not None:
@@ -119,7 +119,7 @@ class Rootd:
         self._spent = Spending(**spent["used"], usage_estimated=spent["usage_estimated"])
 
     def close(self) -> None:
-        """Ends it, with the requests that it has sent. Safe to repeat."""
+        """Ends the endpoint, and the requests that it has sent. Safe to repeat."""
         if self._process is not None and self.variables:
             try:
                 self._read_spent(_LAST_LIMIT)
@@ -128,7 +128,7 @@ class Rootd:
         self.kill()
 
     def kill(self) -> None:
-        """The same, and what was spent since the last question is not known."""
+        """Ends the endpoint without asking what was spent since the last question."""
         self._is_closed = True
         process, self._process = self._process, None
         if process is not None:
@@ -136,7 +136,7 @@ class Rootd:
             process.wait()
 
     def _request(self, method: str, limit: float, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        # Only sessions with models need it.
+        # Imported here, since only sessions with models need it.
         from http.client import HTTPConnection, HTTPException
 
         connection = HTTPConnection(self._url.removeprefix("http://"), timeout=limit)

@@ -1,7 +1,7 @@
 """Serves functions of this program to the programs of a session: root tools, and models.
 
-docs/root-tools.md describes the wire of tools. The session's control directory has the socket, and a secret goes with
-each request.
+docs/root-tools.md describes the protocol of tools. The socket is in the session's control directory, and a secret goes
+with each request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ._rootd import Rootd
 from ._tools import MAX_TIMEOUT, Tool, is_async
 
 MAX_BODY_BYTES = 64 << 20
-"""Size of a call's arguments, encoded."""
+"""Most bytes of the encoded arguments of a call."""
 
 MAX_SOCKET_PATH = 107
 """Longest path of a Unix socket, in bytes."""
@@ -52,12 +52,12 @@ _Reply = tuple[int, Mapping[str, Any]]
 Route = Callable[[bytes], Coroutine[Any, Any, _Reply]]
 """Answers the body of a request."""
 _Answer = _Reply | Callable[[], Coroutine[Any, Any, _Reply]]
-"""A reply, or what gives it on the event loop."""
+"""A reply, or a function that produces it on the event loop."""
 
 
 @dataclass(frozen=True)
 class _Plain:
-    """A call of a plain function, for a thread. It may return something to await."""
+    """A call of a plain function, to run in a thread. It may return something to await."""
 
     run: Callable[[], _Answer]
 
@@ -96,7 +96,7 @@ class FunctionServer:
                 self._socket.bind(self._path)
                 self.url = f"http+unix://{quote(self._path, safe='')}"
             else:
-                # The name is too long for a socket.
+                # The path is too long for a Unix socket.
                 self._socket = socket.socket(socket.AF_INET)
                 self._socket.bind(("127.0.0.1", 0))
                 self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
@@ -124,7 +124,7 @@ class FunctionServer:
         ]
 
     def enter_context(self) -> None:
-        """Tools that are called from now on see the caller's context variables."""
+        """Lets tools that are called from now on see the caller's context variables."""
         self.context = contextvars.copy_context()
 
     async def close(self) -> None:
@@ -132,7 +132,7 @@ class FunctionServer:
         tasks = self._end()
         tasks = {task for task in tasks if task is not asyncio.current_task()}
         if tasks:
-            # One of them may be a tool that closes its session.
+            # One of the tasks may be a tool that closes its session.
             await asyncio.wait(tasks, timeout=_CLOSE_TIME)
 
     def _end(self) -> set[asyncio.Task[None]]:
@@ -147,7 +147,7 @@ class FunctionServer:
         return {task for task in ended if task is not None}
 
     def abandon(self) -> None:
-        """The same without waiting, from any thread, and where the loop may be closed."""
+        """Ends connections and running calls without waiting. Safe from any thread, and after the loop was closed."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end)
             return
@@ -156,7 +156,7 @@ class FunctionServer:
             self._socket.close()
 
     def answer(self, path: str, body: bytes) -> _Answer | _Plain:
-        """The reply to a request, or what gives it."""
+        """The reply to a request, or what produces it."""
         model = self.models.get(path.removeprefix("/").removesuffix("/v1/chat/completions"))
         if model is not None:
             return lambda: self._ask(model, body)
@@ -189,12 +189,12 @@ class FunctionServer:
             raise
         except BaseException as error:  # of the reply's own methods, too
             message = _words(error)
-        # Not a status on which it is asked again: the function retries where that helps.
+        # Not a status on which the request is sent again: the function itself retries where that helps.
         return 400, {"error": {"message": message}}
 
     async def _decode(self, body: bytes) -> _Reply:
         try:
-            # In a thread: it takes a while, in which the loop must go on.
+            # Read in a thread: that takes a while, in which the loop must go on.
             call = await self.threads.run(lambda: _read_call(body))
         except Raised as raised:
             return 400, {"error": str(raised.error)}
@@ -207,7 +207,7 @@ class FunctionServer:
         return await _reply(tool, call, self._limited(tool, call))
 
     def _call_plain(self, tool: Tool[..., Any], call: _Call) -> _Answer:
-        """Calls a plain function without a limit. In a thread, with no task on the loop, which would cost as much."""
+        """Calls a plain function that has no time limit, in a thread. A task on the loop would cost as much again."""
         try:
             result = tool.function(*call.args, **call.kwargs)
             if isinstance(result, Awaitable):
@@ -231,7 +231,7 @@ class FunctionServer:
 
 
 class Raised(Exception):
-    """The exception of a tool: any, that of a thread too."""
+    """Wraps any exception of a tool, also of one that runs in a thread."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -264,7 +264,7 @@ def _failure(tool: Tool[..., Any], call: _Call, error: BaseException) -> _Reply:
 
 
 class ToolServer(FunctionServer):
-    """Serves tools and models to one session, and has an endpoint beside it where there are models."""
+    """Serves tools and models to one session. If there are models, it also starts their endpoint."""
 
     def __init__(self, tools: Mapping[str, Tool[..., Any]], models: Models | None, directory: str) -> None:
         function = None if models is None or isinstance(models.model, str) else models.model
@@ -313,7 +313,7 @@ class ToolServer(FunctionServer):
 
 
 class ThreadedToolServer:
-    """The same for synchronous code: its event loop has a thread of its own."""
+    """A `ToolServer` for synchronous code: its event loop has a thread of its own."""
 
     def __init__(self, tools: Mapping[str, Tool[..., Any]], models: Models | None, directory: str) -> None:
         try:
@@ -343,11 +343,11 @@ class ThreadedToolServer:
                 self._loop.run_forever()
                 is_running = False
             except BaseException:
-                # SystemExit of a task that a tool has made leaves the loop. Whoever awaits the task gets it.
+                # SystemExit of a task that a tool has made comes out of the loop. Whoever awaits the task gets it, too.
                 continue
 
     def is_here(self) -> bool:
-        """The caller runs on the server's event loop."""
+        """True if the caller runs on the server's event loop."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
@@ -371,7 +371,7 @@ class _Call:
 
 
 def _read_call(body: bytes) -> _Call:
-    """A call of the wire. Raises ValueError, which names the field."""
+    """Reads a call. Raises ValueError, which names the field."""
     try:
         call = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -424,7 +424,7 @@ def _encode(result: object, serialization: str) -> dict[str, Any]:
 
 
 def message_of(error: BaseException) -> str:
-    """Its message, also where that fails."""
+    """The error's message, even if asking for it fails."""
     try:
         return str(error).encode(errors="replace").decode()
     except BaseException:
@@ -467,7 +467,7 @@ class _Connection(asyncio.Protocol):
         self.end()
 
     def end(self) -> asyncio.Task[None] | None:
-        """Cancels the running call, which is returned, and closes."""
+        """Cancels the running call, and closes. Returns the task of the call."""
         self._is_ended = True
         task = self._task
         if task is not None:
@@ -559,7 +559,7 @@ class _Connection(asyncio.Protocol):
     def _reply_in_thread(self, context: contextvars.Context, outcome: _Outcome) -> None:
         """Writes a reply at once: the loop would have to wake up for it first."""
         result, error = outcome
-        # An error: no thread can be started.
+        # An error means that no thread can be started.
         answer: _Answer = result if error is None else (500, {"error": _words(error)})
         if callable(answer):
             self._loop.call_soon_threadsafe(self._begin, answer, context=context)
@@ -567,7 +567,7 @@ class _Connection(asyncio.Protocol):
         message = memoryview(_message(*answer))
         with self._lock:
             transport = self._transport
-            # A loop that was closed meanwhile may have taken the socket without a word.
+            # A loop that was closed by now may have taken the socket without a word.
             if transport is None or (connected := transport.get_extra_info("socket")) is None:
                 return
             if not transport.get_write_buffer_size():
@@ -656,7 +656,7 @@ class Threads:
         return result
 
     def start(self, function: Callable[[], Any], deliver: Callable[[_Outcome], object]) -> None:
-        """Runs a function in a thread, and there what its outcome is for, which takes no time."""
+        """Runs a function in a thread, and then `deliver` with its outcome, which takes no time."""
         try:
             works = self._idle.pop()
         except IndexError:
@@ -669,7 +669,7 @@ class Threads:
         works.put((function, deliver))
 
     def close(self) -> None:
-        """Ends the threads: those that are busy when they are done."""
+        """Ends the threads. Busy ones end when they are done."""
         self._is_closed = True
         while self._idle:
             self._idle.pop().put(None)
@@ -684,7 +684,7 @@ class Threads:
                 outcome = (None, error)
             if os.getpid() != self._owner:
                 os._exit(0)  # the function has forked, and this is the child: the reply is the parent's
-            # Before: what comes next need not start a thread.
+            # Before `deliver`: the next call then finds this thread, and need not start another.
             self._idle.append(works)
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 deliver(outcome)

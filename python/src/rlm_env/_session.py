@@ -1,4 +1,4 @@
-"""The parts that both kinds of sessions share: they differ in how they wait."""
+"""The parts that both kinds of sessions share. The kinds differ in how they wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._tools import Tool, tools_of
 
 
 class BaseSession:
-    """The attributes of a session, its end without `close`, and that it does not pickle."""
+    """The attributes of a session, and its end without `close`. A session does not pickle."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class BaseSession:
         self._models = models_of(models)
 
     def _use(self, watcher: Watcher) -> None:
-        """Waits by this watcher. For constructors, after the arguments were found right."""
+        """Makes the core, which waits by this watcher. For constructors, after the arguments were checked."""
         self._core = Core(self.config, watcher)
         self._finalizer = weakref.finalize(self, self._core.abandon)
 
@@ -51,7 +51,7 @@ class BaseSession:
 
     @property
     def pid(self) -> int | None:
-        """The worker's process."""
+        """Process id of the worker, if there is one."""
         return None if self._core.link is None else self._core.link.pid
 
     @property

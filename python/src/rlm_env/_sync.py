@@ -80,13 +80,13 @@ class Session(BaseSession):
         `timeout` is in seconds; at that limit the code is stopped, and its output so far and the state are kept.
         `source` is the code as written, if other code runs: see docs/protocol.md.
 
-        Raises EndedError if the worker is dead: `restart` starts another. One that does not answer is replaced, and the
-        response says that the state was reset.
+        Raises EndedError if the worker is dead: `restart` starts another. A worker that does not answer is replaced:
+        the response says that the state was reset.
         """
         return self._call(self._core.execute(code, timeout, max_output_bytes, source))
 
     def set(self, variables: Mapping[str, Any]) -> Response:
-        """Sets variables from values that JSON can hold: all, or none, and then `hint` says why.
+        """Sets variables from values that JSON can hold. If one cannot be set, none is, and `hint` says why.
 
         A value has at most 1 MiB of JSON text. Raises TypeError or ValueError for one that is not JSON.
         """
@@ -101,7 +101,7 @@ class Session(BaseSession):
         return self._call(self._core.info())
 
     def spent(self) -> Spending:
-        """The session's spending on models; after its end, in all. Raises UsageError if it has none."""
+        """The session's spending on models, also after its end. Raises UsageError if the session has no models."""
         return self._rootd().spent()
 
     def interrupt(self) -> None:
@@ -120,8 +120,8 @@ class Session(BaseSession):
     def close(self) -> None:
         """Ends the worker and everything it started. A call of another thread ends with EndedError. Safe to repeat.
 
-        In a signal handler or a tool it ends the running call, whose caller then closes the session. Without effect in
-        a forked process, which the session does not belong to.
+        In a signal handler or a tool, it ends the running call, whose caller then closes the session. Does nothing in a
+        forked process, to which the session does not belong.
         """
         if self._core.is_foreign:
             return
@@ -166,15 +166,15 @@ class Session(BaseSession):
         except UsageError:
             raise
         except BaseException:
-            # Ctrl-C, or whatever a signal handler raised: the code ends before its caller goes on. A second one leaves
-            # the rest of the wait to the next call.
+            # After Ctrl-C, or an exception of a signal handler, the code ends before its caller goes on. A second one
+            # leaves the rest of the wait to the next call.
             steps.close()
             if self._core.give_up():
                 self._watcher.run(self._core.settle())
             raise
 
 
-# A signal that comes between the interpreter's last look for one and the system call does not end that.
+# A signal that comes between the interpreter's last check for one and the system call does not end the system call.
 _LONGEST_WAIT = 0.5
 
 

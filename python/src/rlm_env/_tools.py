@@ -37,7 +37,7 @@ class Tool(Generic[P, R]):
     """Time limit of a call in seconds. None: 300 s, or the largest limit of the session's tools."""
     signature: inspect.Signature = field(repr=False, default_factory=inspect.Signature)
     is_async: bool = False
-    """It runs on the event loop, not in a thread."""
+    """True if the function runs on the event loop, not in a thread."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -79,7 +79,7 @@ def tool(
     what it raises is an error with its type and message in the session. When the call is interrupted, an async function
     is cancelled, and the result of a plain one is dropped.
 
-    Raises TypeError for something that is not a function with a signature, and ValueError for a name that is no
+    Raises TypeError for something that is not a function with a signature, and ValueError for a name that is not an
     identifier.
     """
     if function is None:
@@ -106,7 +106,7 @@ def _tool(
         signature = inspect.signature(function)
     except ValueError as error:
         raise TypeError(f"the tool {name} has no signature: wrap it in a function of your own") from error
-    # Half a surrogate pair has no UTF-8.
+    # Half a surrogate pair cannot be encoded as UTF-8.
     doc = (inspect.getdoc(function) or "").encode(errors="replace").decode()
     summary = description or doc.partition("\n\n")[0].replace("\n", " ").strip()
     try:
@@ -119,7 +119,7 @@ def _tool(
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """A call of this function, or object, gives a coroutine."""
+    """True if a call of this function or object gives a coroutine."""
     method = getattr(function, "__call__", None)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(method)
 
@@ -163,7 +163,7 @@ def _schema(function: Callable[..., Any], signature: inspect.Signature, doc: str
 
 
 def _plain_json(value: object) -> Any:
-    """The same of JSON's own types alone: its class may be one that cannot be pickled, or that nodes do not have."""
+    """The value made of JSON's own types: its class may be one that cannot be pickled, or that nodes do not have."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False)
     text.encode()
     plain = json.loads(text)

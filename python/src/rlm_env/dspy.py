@@ -5,7 +5,7 @@
 
     dspy.configure(interpreter_factory=Interpreter)
 
-Code runs in a CPython process of its own, which is not a sandbox. docs/python.md has the differences from dspy's own.
+Code runs in a CPython process of its own, which is not a sandbox. docs/python.md tells how dspy's default differs.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _RESERVED = ("SUBMIT", "__builtins__")
 class Interpreter:
     """A dspy CodeInterpreter. Also a factory of itself: `dspy.RLM(…, interpreter_factory=Interpreter)`.
 
-    `execution_timeout` is in seconds, the tools' time included. `config` is the session's directory, or says more about
-    the session.
+    `execution_timeout` is in seconds, the tools' time included. `config` is the session's directory, or its whole
+    configuration.
     """
 
     execution_instructions = (
@@ -128,7 +128,7 @@ class Interpreter:
         return CodeInterpreterError(reason)
 
     def _call(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        """A tool that the code has called, or SUBMIT."""
+        """Answers a call of a tool, or of SUBMIT."""
         if name == "SUBMIT":
             self._submitted.append(json.loads(args[0]))
             return None

@@ -6,7 +6,7 @@
     use_sessions()  # environment="local" is a session from here on
     RLM(backend="openai", environment="local", environment_kwargs={"execution_timeout": 60})
 
-`SessionBackend` is the same for its training package, rlm_train. docs/python.md has the differences from its own REPL.
+`SessionBackend` is the same for its training package, rlm_train. docs/python.md tells how the REPL of rlms differs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ._rlms_cells import FUNCTIONS, Cells, ExecResult, function_tool
 class SessionREPL(LocalREPL):  # type: ignore[misc]
     """A stand-in for `LocalREPL`: the same names, functions, contexts, histories and persistence.
 
-    `execution_timeout` is the time limit of a cell in seconds. `session` says more about the session.
+    `execution_timeout` is the time limit of a cell in seconds. `session` is the configuration of the session.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ pub(super) enum Content {
     Container(Class, Vec<Slot>),
     /// A complete value. Str, bytes, bytearray and large ints are complete from the start.
     Finished(Finished),
-    /// On the way to a value. To meet one is to have found a cycle.
+    /// A container on its way to a value. Whoever meets one has found a cycle.
     Unfinished(Class),
 }
 
@@ -44,11 +44,11 @@ pub(super) enum Content {
 #[derive(Clone, Debug)]
 pub(super) struct Finished {
     pub(super) value: Value,
-    /// Levels of containers, 0 for a scalar.
+    /// Levels of containers in the value, 0 for a scalar.
     pub(super) height: u16,
-    /// Values in it, itself included, with shared ones counted each time.
+    /// Values in the value, itself included, with shared ones counted each time.
     pub(super) values: u32,
-    /// Bytes of its texts, byte strings and large ints, counted likewise.
+    /// Bytes of the value's texts, byte strings and large ints, with shared ones counted each time.
     pub(super) bytes: u32,
 }
 
@@ -68,9 +68,9 @@ impl Finished {
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) content: Content,
-    /// Offset of the opcode that made it.
+    /// Offset of the opcode that made the node.
     pub(super) made_at: u32,
-    /// True where Python can hash it; a tuple's items are known when it is made.
+    /// True if Python can hash the value; for a tuple, this is known when it is made.
     hashable: bool,
 }
 

@@ -51,7 +51,7 @@ enum Shape {
     Str(Arc<str>),
     Bytes(Arc<[u8]>),
     Tuple(Vec<u32>),
-    /// In ascending order.
+    /// Numbers of the elements, in ascending order.
     FrozenSet(Vec<u32>),
 }
 
@@ -134,7 +134,7 @@ impl Keys {
         Ok(number)
     }
 
-    /// Without a shape it is a NaN, which equals nothing.
+    /// The number of a value. Without a shape it is a NaN, which equals nothing.
     fn number_of(&mut self, shape: Option<Shape>) -> u32 {
         let fresh = self.next;
         let number = shape.map_or(fresh, |shape| *self.numbers.entry(shape).or_insert(fresh));

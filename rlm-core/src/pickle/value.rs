@@ -41,17 +41,17 @@ pub enum Value {
 }
 
 impl Value {
-    /// A list of these.
+    /// A list of these items.
     pub fn list(items: impl IntoIterator<Item = Self>) -> Self {
         Self::List(Arc::new(items.into_iter().collect()))
     }
 
-    /// A tuple of these.
+    /// A tuple of these items.
     pub fn tuple(items: impl IntoIterator<Item = Self>) -> Self {
         Self::Tuple(Arc::new(items.into_iter().collect()))
     }
 
-    /// The name of its class in Python.
+    /// The name of the value's class in Python.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -71,7 +71,7 @@ impl Value {
     }
 }
 
-/// An ordered dict. Its keys are hashable and differ as Python sees it, where 1, True and 1.0 are one key.
+/// An ordered dict. Its keys are hashable and differ in Python's sense, where 1, True and 1.0 are one key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dict {
     pub(super) pairs: Vec<(Value, Value)>,
@@ -96,14 +96,14 @@ impl Dict {
         self.pairs.len()
     }
 
-    /// True without pairs.
+    /// True if there are no pairs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 }
 
-/// The items of a set or frozenset, in the order of the pickle: hashable, and different as Python sees it.
+/// The items of a set or frozenset, in the order of the pickle: hashable, and different in Python's sense.
 #[derive(Clone, Debug, Default)]
 pub struct Set {
     pub(super) items: Vec<Value>,
@@ -121,7 +121,7 @@ impl Set {
         self.items.len()
     }
 
-    /// True without items.
+    /// True if there are no items.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
@@ -153,7 +153,7 @@ impl PartialEq for Value {
     }
 }
 
-/// As Python prints it, shortened: a value can be millions of items in print.
+/// Formats the value as Python prints it, but shortened: a value can be millions of items in print.
 impl fmt::Debug for Value {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.short_repr(4096))

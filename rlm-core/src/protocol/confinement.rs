@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The part of its host that a session can reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// How much of the host is out of reach.
+    /// The part of the host that is out of reach.
     pub level: ConfinementLevel,
     /// The version of Landlock that holds for the session; null: the kernel has none.
     #[serde(default)]
@@ -20,7 +20,7 @@ impl Confinement {
     }
 }
 
-/// How much of its host is out of a session's reach.
+/// The part of its host that is out of a session's reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConfinementLevel {
@@ -36,7 +36,7 @@ pub enum ConfinementLevel {
 /// The confinement that a host wants for a session: the setting `RLM_CONFINE`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Confine {
-    /// None: the session has the rights of its user.
+    /// No confinement: the session has the rights of its user.
     #[default]
     Off,
     /// The full one, or no session.
@@ -51,7 +51,7 @@ impl Confine {
     /// The values that are accepted, for error messages.
     pub const EXPECTED: &str = "off, full, landlock or try";
 
-    /// Its name.
+    /// The name of the level.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

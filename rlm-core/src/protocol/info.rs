@@ -43,7 +43,7 @@ pub struct Info {
     pub usage: Usage,
 }
 
-/// Limits of a session's resources; null where there is none.
+/// Limits of a session's resources; null for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Processes and threads; by `rlimit`, those of the user.

@@ -32,13 +32,13 @@ pub const PROTOCOL_VERSION: u32 = 1;
 /// The `seq` of a response to a request whose own `seq` could not be read.
 pub const UNKNOWN_SEQ: i64 = -1;
 
-/// How long the clock of the running call has stood still, since the call began. It stands still while the host works for the
-/// call within a limit of its own, so that the call's limit is for its own work.
+/// The time for which the clock of the running call has stood still, since the call began. The clock stands still while the
+/// host works for the call within a limit of its own, so that the call's limit is for its own work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallClock {
     /// Seconds until `since`.
     pub stood_still: f64,
-    /// It stands still since then, in seconds of `CLOCK_MONOTONIC`. None: it runs.
+    /// Time since which the clock stands still, in seconds of `CLOCK_MONOTONIC`. None: the clock runs.
     pub since: Option<f64>,
 }
 

@@ -6,7 +6,7 @@ use super::words::{Word, limits};
 use super::{Call, RLM_QUERY};
 use crate::pickle::{Dict, Value};
 
-/// Where a command gets its standard input from, and how it names files.
+/// The source of a command's standard input, and the way in which it names files.
 pub trait Surroundings {
     /// Reads the standard input of the command.
     ///

@@ -47,13 +47,13 @@ const LARGE_PIPE_BYTES: i32 = 1 << 20;
 /// Time for which the worker stays awake for the host to read a response: several times the time to wake a host.
 const WAKEFUL_TIME: Duration = Duration::from_micros(100);
 
-/// Number of responses for which it does not stay awake after one that was not read in that time.
+/// Number of responses for which the worker does not stay awake after one that was not read in this time.
 const DROWSY_RESPONSES: u32 = 50;
 
 /// Time without a byte after which a host that has written something other than a document waits for the answer.
 const QUIET_TIME: Duration = Duration::from_millis(100);
 
-/// The same after the FIFO was full: the host may be in the middle of a write, and only waits for a processor.
+/// Quiet time after the FIFO was full: the host may be in the middle of a write, and only waits for a processor.
 const FULL_FIFO_QUIET_TIME: Duration = Duration::from_secs(2);
 
 /// Pauses between two looks at whether a host waits elsewhere for a response that nobody reads: the first and the longest.
@@ -76,7 +76,7 @@ pub struct ChannelError {
 /// The result of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The host has it, or the kernel has it for the host.
+    /// The host has the response, or the kernel has it for the host.
     Done,
     /// The host closed its end early. Nothing is left to do for this request.
     GivenUp,
@@ -94,9 +94,9 @@ pub struct Channel {
     buffer: Vec<u8>,
     /// The last read took as much as the FIFO holds.
     was_full: bool,
-    /// Signals changes in the control directory as long as it is open. None if the system has no dnotify.
+    /// A descriptor that signals changes in the control directory while it is open. None if the system has no dnotify.
     _directory: Option<OwnedFd>,
-    /// Responses for which the worker does not stay awake.
+    /// Number of further responses for which the worker does not stay awake.
     drowsy: u32,
 }
 
@@ -108,7 +108,7 @@ impl Channel {
     pub fn open(control: &ControlDir) -> Result<Self, Exit> {
         let (command_path, new_path) = (control.command_fifo(), control.new_command_fifo());
         make_fifo(&new_path).map_err(Exit::failed)?;
-        // It is open before it can be found, so no host sees it without a reader.
+        // The FIFO is open before it can be found, so no host sees it without a reader.
         let commands = open_reader(&new_path)?;
         fs::rename(&new_path, &command_path).map_err(|source| failed("make", &command_path, source))?;
         let command_file = identity(&commands).map_err(Exit::failed)?;
@@ -127,7 +127,7 @@ impl Channel {
         })
     }
 
-    /// Does ahead of the next response what takes time.
+    /// Does slow work ahead of the next response.
     pub(super) fn prepare(&mut self) {
         self.responses.prepare();
     }
@@ -138,7 +138,7 @@ impl Channel {
         identity_at(&self.command_path).is_ok_and(|found| found != self.command_file)
     }
 
-    /// Waits for the next request document, or for what comes in its place.
+    /// Waits for the next request document, or for a fault in its place.
     ///
     /// # Errors
     /// [`Exit`] as soon as the worker has to end.
@@ -147,7 +147,7 @@ impl Channel {
         events: &Events,
         session: &mut Supervisor<impl Interpreter>,
     ) -> Result<Frame, Exit> {
-        // The last call may have removed it: then a request that has come since is not read, and so not run.
+        // The last call may have removed the FIFO: then a request that has come since is not read, and so not run.
         self.find_removal(events)?;
         loop {
             if let Some(frame) = self.decoder.next_frame() {
@@ -182,7 +182,7 @@ impl Channel {
     ) -> Result<bool, Exit> {
         loop {
             let fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
-            // An interrupt without a call to interrupt is nothing.
+            // An interrupt without a call to interrupt is ignored.
             let Wake { interrupt: _, ready } = wait(fds, deadline, events, session)?;
             self.find_removal(events)?;
             if ready[0] || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -191,7 +191,7 @@ impl Channel {
         }
     }
 
-    /// Stops if a FIFO is gone from its path, as no host can reach the worker any more. They are looked for only after
+    /// Stops if a FIFO is gone from its path, as no host can reach the worker any more. The FIFOs are looked for only after
     /// something in their directory has changed.
     fn find_removal(&self, events: &Events) -> Result<(), Exit> {
         if !events.take_change() {
@@ -234,8 +234,8 @@ impl Channel {
         }
     }
 
-    /// Drops the rest of a piece that was answered before its end was known. Bytes that begin a document end it: a host that
-    /// has its answer may have sent the next request.
+    /// Drops the rest of a piece that was answered before its end was known. Bytes that begin a document end the piece: a host
+    /// that has its answer may have sent the next request.
     fn drop_rest_of_garbage(&mut self) -> Result<(), Exit> {
         while self.decoder.in_reported_garbage() {
             match self.read()? {
@@ -277,7 +277,7 @@ impl Channel {
             let written = serde_json::to_writer(&mut writer, response).map_err(io::Error::from);
             // JSON text has no newline of its own: so this one ends the document.
             let written = written.and_then(|()| writer.write_all(b"\n")).and_then(|()| writer.flush());
-            // After an error its rest has no reader.
+            // After an error the rest of the response has no reader.
             drop(writer.into_parts());
             let ended = match (delivery.fault.take(), written) {
                 (None, Ok(())) => delivery.wait_until_begun(),
@@ -342,7 +342,7 @@ impl Channel {
     ) -> Result<(), Exit> {
         let (opened, signal): (PipeReader, _) = io::pipe().map_err(Exit::failed)?;
         let path = self.responses.path().to_owned();
-        // Not joined if the worker stops first: the thread then ends with the process.
+        // The thread is not joined if the worker stops first: it then ends with the process.
         let opener = thread::Builder::new()
             .stack_size(OPENER_STACK_BYTES)
             .spawn(move || {
@@ -379,7 +379,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // Otherwise it is that of the worker that took this one's place.
+        // Otherwise the flag is that of the worker that took this one's place.
         if !self.is_replaced() {
             self.responses.remove_spare();
         }
@@ -403,7 +403,7 @@ struct ResponseWriter<'a, I> {
 enum Fault {
     Exit(Exit),
     Errno(Errno),
-    /// Nobody has read any of it, and nobody will: it has to be delivered again.
+    /// Nobody has read any of the response, and nobody will: it has to be delivered again.
     Unread,
 }
 
@@ -477,8 +477,8 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
         if self.channel.responses.fate(target)? == Fate::Lost { Err(Fault::Unread) } else { Ok(()) }
     }
 
-    /// Stays awake for the moment in which most hosts begin to read: they get the end of the file sooner. If one does not, the
-    /// next responses go without, for the processors are busy.
+    /// Stays awake for the moment in which most hosts begin to read: they get the end of the file sooner. If a host does not, the
+    /// worker sleeps for the next responses, since the processors are busy.
     fn is_read_soon(&mut self, target: &Target) -> Result<bool, Errno> {
         if let Some(left) = self.channel.drowsy.checked_sub(1) {
             self.channel.drowsy = left;
@@ -496,7 +496,7 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
     }
 }
 
-/// The times at which a response that nobody reads is looked after: ever less often.
+/// The times of looks at a response that nobody reads: they become ever less frequent.
 struct Look {
     pause: Duration,
 }

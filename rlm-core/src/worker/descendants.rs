@@ -188,7 +188,7 @@ fn parse_pid(text: &str) -> Option<Pid> {
 pub fn resume(child: Pid) {
     let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
     if let Ok(WaitStatus::Stopped(..)) = waitid(Id::Pid(child), flags) {
-        // It may be dying right now, but it has not been reaped, so the pid is still its own.
+        // The child may be dying right now, but it has not been reaped, so the pid is still its own.
         let _dying = kill(child, Signal::SIGCONT);
     }
 }

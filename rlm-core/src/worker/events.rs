@@ -84,7 +84,7 @@ const READ_SIGNAL: Signal = Signal::SIGIO;
 /// Signal that an entry of the control directory has changed.
 const CHANGE_SIGNAL: Signal = Signal::SIGURG;
 
-/// From `asm-generic/fcntl.h`.
+/// Constant of `asm-generic/fcntl.h`.
 const F_SETSIG: libc::c_int = 10;
 
 /// `DN_CREATE | DN_DELETE | DN_RENAME | DN_MULTISHOT` from `linux/fcntl.h`.
@@ -98,7 +98,7 @@ pub struct Events {
     /// `/proc/PID/status` of the guard, which passes signals on.
     guard: Option<File>,
     forwarding: ForwardFlag,
-    /// This process is the first of namespaces.
+    /// This process is the first one of its namespaces.
     is_in_namespaces: bool,
     /// An entry of the control directory has changed.
     change: Cell<bool>,
@@ -192,11 +192,11 @@ impl Events {
         while let Some(info) = self.signals.read_signal()? {
             match Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0)) {
                 Ok(Signal::SIGINT) if !self.is_in_namespaces || info.ssi_pid == 0 => interrupt = true,
-                // Children have descriptors of their own, and orphans are reaped elsewhere. A wait for a read checks again
+                // Children have descriptors of their own, and orphans are reaped elsewhere. A wait for a reader checks again
                 // after each wake.
                 Ok(Signal::SIGCHLD | READ_SIGNAL) | Err(_) => {}
                 Ok(CHANGE_SIGNAL) => self.change.set(true),
-                // From the session: what is outside has no number here.
+                // A signal from the session. A sender outside of the namespaces has no number here.
                 Ok(_) if self.is_in_namespaces && info.ssi_pid != 0 => {}
                 Ok(signal) => return Err(Exit::Signalled(signal)),
             }

@@ -12,8 +12,8 @@
 //! A confined server is the first process of its own namespaces: whatever ends it, the kernel ends all that it started. So it
 //! gets SIGKILL when the guard dies.
 //!
-//! Without confinement, only a SIGKILL to both at once leaves the cleanup to the kernel: the shell dies by its parent-death signal, jobs on
-//! the terminal get SIGHUP, and jobs that ignore it (`nohup`, `setsid`) survive.
+//! Without confinement, only a SIGKILL to both at once leaves the cleanup to the kernel: the shell dies by its parent-death
+//! signal, jobs on the terminal get SIGHUP, and jobs that ignore SIGHUP (`nohup`, `setsid`) survive.
 
 use std::fs;
 use std::os::fd::RawFd;
@@ -92,34 +92,34 @@ pub fn run_guarded(
     Ok(clean_up(status?))
 }
 
-/// How a server is to be confined.
+/// The confinement of a server.
 #[derive(Debug)]
 pub enum Confining {
-    /// Not at all.
+    /// No confinement.
     No,
-    /// As far as this. The guard waits for a word.
+    /// Confinement at this level. The guard waits for a word.
     In {
-        /// Full: it is the first process of new namespaces.
+        /// Full: the server is the first process of new namespaces.
         level: ConfinementLevel,
-        /// Why nothing before could be had.
+        /// The reasons why no stricter level could be had.
         before: Vec<Failed>,
-        /// The way to the guard.
+        /// The socket to the guard.
         link: UnixStream,
-        /// The user outside.
+        /// The user outside of the namespaces.
         user: (Uid, Gid),
     },
-    /// As this host does not allow, for these reasons.
+    /// The host does not allow the confinement, for these reasons.
     Cannot(Vec<Failed>),
 }
 
-/// Which process this is.
+/// The two processes after the fork.
 enum Started {
     Server(Confining),
     /// The guard of that server.
     Guard(Pid),
 }
 
-/// Starts the server, confined as far as that is wanted and can be had.
+/// Starts the server, confined as far as wanted and possible.
 fn start(confine: Confine) -> Result<Started, Errno> {
     let mut failures = Vec::new();
     for level in confine.levels() {
@@ -135,7 +135,7 @@ fn start(confine: Confine) -> Result<Started, Errno> {
     })
 }
 
-/// Forks, where the process has one thread: the process id of the child, and 0 there.
+/// Forks, where the process has one thread. Returns the process id of the child, and 0 in the child.
 fn fork_plainly() -> Result<libc::pid_t, Errno> {
     // SAFETY: the process has one thread, so the child may do anything the parent could.
     Ok(match unsafe { fork() }? {
@@ -144,10 +144,10 @@ fn fork_plainly() -> Result<libc::pid_t, Errno> {
     })
 }
 
-/// Starts a server that is confined as far as this. `Err` within: the host does not allow it, and no server is left.
+/// Starts a server that is confined at this level. Inner `Err`: the host does not allow it, and no server is left.
 fn start_in(level: ConfinementLevel, before: &[Failed]) -> Result<Result<Started, Failed>, Errno> {
     let (own, servers) = UnixStream::pair().map_err(|error| sys::errno_of(&error))?;
-    // Inside, they have no numbers yet.
+    // Asked before the fork: inside of new namespaces, they have no numbers yet.
     let user = (getuid(), getgid());
     let forked = match level {
         ConfinementLevel::Full => confine::fork_into_namespaces(),
@@ -170,7 +170,7 @@ fn start_in(level: ConfinementLevel, before: &[Failed]) -> Result<Result<Started
                 Some(Relay::Entered(Some((listener, target)))) => {
                     confine::serve(listener, target).map_err(|error| sys::errno_of(&error))?;
                 }
-                // Without a word, it has ended.
+                // A server that sends no word has ended.
                 Some(Relay::Entered(None)) | None => {}
             }
             Ok(Ok(Started::Guard(child)))
@@ -194,7 +194,7 @@ fn seal_descriptors() {
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// The descriptors that the host left open, besides the standard three and the one that it passed. Nothing of our own is open yet.
+/// The descriptors that the host left open, besides the standard three and the one that it passed. None of our own is open yet.
 fn left_open(passed: Option<RawFd>) -> Vec<RawFd> {
     let names = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let open: Vec<RawFd> = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();

@@ -170,7 +170,7 @@ pub struct Death {
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallReport {
-    /// How the call ended.
+    /// The outcome of the call.
     pub outcome: Outcome,
     /// The part of the session's state that survived.
     pub state: State,

@@ -39,7 +39,7 @@ impl Log {
     /// False if nobody will find the line in the log.
     fn append(&mut self, message: &impl fmt::Display) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // What code has a hand in makes no lines of its own.
+        // A message that code can influence must not make lines of its own.
         let message = message.to_string().replace(char::is_control, " ");
         let line =
             format!("{}.{:03} [{}] {message}\n", now.as_secs(), now.subsec_millis(), std::process::id());
@@ -53,7 +53,7 @@ pub(super) fn print_error(message: impl fmt::Display) {
     let stderr = io::stderr();
     let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     if poll(&mut fds, PollTimeout::ZERO) == Ok(1) {
-        // In one piece: standard error has no buffer, and others may write to it.
+        // Written in one piece: standard error has no buffer, and others may write to it.
         let _nobody_listens = (&stderr).write_all(format!("{message}\n").as_bytes());
     }
 }

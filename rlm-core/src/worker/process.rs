@@ -109,8 +109,8 @@ impl Process {
     /// Signals this process only. A dead one is never signalled: its pid may have been reused.
     pub fn signal(&self, signal: Signal) {
         if self.status().is_none() {
-            // It may be dying right now, but it has not been reaped, so the pid is its own. A stopped one acts only
-            // when resumed.
+            // The process may be dying right now, but it has not been reaped, so the pid is its own. A stopped process acts
+            // only when resumed.
             let _dying = kill(self.pid, signal).and_then(|()| kill(self.pid, Signal::SIGCONT));
         }
     }

@@ -104,7 +104,7 @@ pub fn main<P: Program>() -> ExitCode {
         unsafe { keep_variables(|name| env::is_of_workers(&String::from_utf8_lossy(name), &passed)) };
         std::env::vars_os().collect::<Environment>()
     };
-    // A value that cannot be used is said by the server, which reads them all.
+    // The server, which reads all variables, reports a value that cannot be used.
     let confine = settings::confine(&environment).unwrap_or_default();
     let control = if confine == Confine::Off { control } else { control.without_links() };
     let host = Settings::host(&environment).unwrap_or_default();
@@ -114,8 +114,8 @@ pub fn main<P: Program>() -> ExitCode {
         ready_fd,
         |above, confining| run(program, &control, &environment, ready, above, (confine, confining)),
         |status| {
-            // The server removes the flag itself, unless it was killed. One that could not go on may have lost its place to
-            // another worker, whose flag it is then. If the directory is gone, so is the flag.
+            // The server removes the flag itself, unless it was killed. A server that could not go on may have lost its place to
+            // another worker, whose flag this is then. If the directory is gone, so is the flag.
             if status != i32::from(CANNOT_SERVE) {
                 let _directory_gone = control.clear_ready();
                 let _none = std::fs::remove_dir_all(control.tmp_dir());
@@ -191,7 +191,7 @@ fn begin(control: &ControlDir, environment: &Environment) -> Result<((Settings, 
     Ok(((settings, context), log))
 }
 
-/// Confines this process as far as that is wanted and possible. None: it is to end, and another takes its place.
+/// Confines this process as far as wanted and possible. None: this process has to end, and another one takes its place.
 ///
 /// # Errors
 /// [`Exit::Failed`] if the confinement that is wanted cannot be had.
@@ -241,7 +241,7 @@ fn enter<P: Program>(
                 failed.errno
             ))),
             None if wanted == Confine::Try => {
-                // The guard starts another one, which logs it.
+                // The guard starts another server, which logs the failure.
                 let _guard_gone = (&link).write_all(&failed.to_bytes());
                 Ok(None)
             }
@@ -339,7 +339,7 @@ fn start_and_serve<P: Program>(
     };
     let exit =
         serve(&mut session, (history_session, confinement), control, &mut channel, &events, log, on_ready);
-    // Otherwise it is that of the worker that took this one's place.
+    // Otherwise the flag is that of the worker that took this one's place.
     if !channel.is_replaced()
         && let Err(error) = control.clear_ready()
     {
@@ -350,7 +350,7 @@ fn start_and_serve<P: Program>(
     if !descendants::end_all() {
         log.line("some processes of the session could not be ended");
     }
-    // The guard does it too, unless it was killed.
+    // The guard removes the cgroup too, unless it was killed.
     resource_limits.remove_cgroup();
     Ok(exit)
 }
@@ -391,7 +391,7 @@ fn remove_cgroup(environment: &Environment) {
     if env::LIMITS.iter().any(|name| environment.get(name).is_some())
         && let Some(cgroup) = Cgroup::of_session(environment, Pid::this())
     {
-        // What stays there, the sweep of the session's processes could not end either.
+        // If processes are left there, the sweep of the session's processes could not end them either.
         let _removed = cgroup.remove();
     }
 }

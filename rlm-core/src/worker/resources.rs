@@ -1,4 +1,4 @@
-//! Limits of a session's resources, and what it has used of them.
+//! Limits of a session's resources, and its usage of them.
 //!
 //! A session has a cgroup (version 2) of its own where one can be created: it limits memory and processes of the whole
 //! session, as far as the cgroup has the controllers, and counts CPU time. Everything else is a resource limit
@@ -54,7 +54,7 @@ impl ResourceLimits {
         new.limits.processes = wanted.processes.map(|count| {
             new.by_cgroup("pids.max", count).unwrap_or_else(|| {
                 let limit = new.by_rlimit(Resource::RLIMIT_NPROC, count, 0);
-                // The kernel does not apply it to root.
+                // The kernel does not apply this limit to root.
                 Limit { mechanism: limit.mechanism.filter(|_| !getuid().is_root()), ..limit }
             })
         });
@@ -98,7 +98,7 @@ impl ResourceLimits {
 
     /// Kills what is left in the session's cgroup, and removes it.
     pub fn remove_cgroup(&self) {
-        // What stays there, the sweep of the session's processes could not end either.
+        // If processes are left there, the sweep of the session's processes could not end them either.
         let _removed = self.cgroup.as_ref().is_none_or(Cgroup::remove);
     }
 
@@ -191,7 +191,7 @@ impl Cgroup {
                 ["cgroup", "mountinfo"].map(|file| fs::read_to_string(format!("/proc/self/{file}")));
             own_cgroup(&cgroup.ok()?, &mounts.ok()?)
         })?;
-        // The time of its start tells it from others of that number, before it or in another PID namespace.
+        // The start time tells the guard from other processes with its id, earlier or in another PID namespace.
         let [started] = descendants::stat_fields(guard, [22])?;
         Some(Self { dir: parent.join(format!("rlm-session-{guard}-{started}")) })
     }
@@ -209,7 +209,7 @@ impl Cgroup {
         }
         fs::create_dir(&self.dir).map_err(|source| CgroupError { dir: self.dir.clone(), source })?;
         if wanted.memory.is_some() {
-            // Or the limit would only move the session's memory to the swap space.
+            // Otherwise the limit would only move the session's memory to the swap space.
             let _no_swap_or_no_controller = self.write("memory.swap.max", "0");
         }
         Ok(())

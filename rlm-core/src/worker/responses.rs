@@ -40,9 +40,9 @@ pub(super) struct ResponseFifos {
     spare_path: PathBuf,
     /// The FIFO at the path. None: no spare could be made, so it is opened when a host is there.
     current: Option<Fifo>,
-    /// The FIFO that takes its place.
+    /// The FIFO that replaces the current one.
     spare: Option<Fifo>,
-    /// The handle of the FIFO of the last response, and of the one before, which goes when there is time.
+    /// The handles of the last response's FIFO, and of the one before, which is closed when there is time.
     last: Option<OwnedFd>,
     retired: Option<OwnedFd>,
     /// A FIFO that a host holds open.
@@ -193,7 +193,7 @@ impl ResponseFifos {
         std::mem::replace(&mut self.current, spare)
     }
 
-    /// Does ahead of the next response what takes time.
+    /// Does slow work ahead of the next response.
     pub(super) fn prepare(&mut self) {
         self.retired = None;
         if self.held.is_none() {
@@ -209,7 +209,7 @@ impl ResponseFifos {
         }
     }
 
-    /// True if the FIFO of the last response has a writer, which is not ours. Once it has none, it is of no use.
+    /// True if the FIFO of the last response has a writer that is not ours. Without one, the FIFO is dropped.
     fn is_last_held(&mut self) -> bool {
         let Some(last) = &self.last else { return false };
         let probe = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(by_descriptor(last));
@@ -228,7 +228,7 @@ impl ResponseFifos {
     /// Removes the FIFO that was made for the next response.
     pub(super) fn remove_spare(&mut self) {
         if self.spare.take().is_some() {
-            // With the directory, it is gone too.
+            // If the directory is gone, so is the FIFO.
             let _gone = fs::remove_file(&self.spare_path);
         }
     }
@@ -335,7 +335,7 @@ mod tests {
         let mut first = fifos.target().unwrap();
         first.write(b"first").unwrap();
         fifos.finish(first);
-        // It may be a slow reader's, and must not be read.
+        // The response may be a slow reader's, and must not be read.
         assert!(fifos.target().is_none() && fifos.may_be_held());
         (&holder).read_exact(&mut [0; 5]).unwrap();
         for _ in 0..3 {
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(read_to_end(&reader).unwrap(), b"");
     }
 
-    /// The steps of a look are not one: a host may read and close between two of them.
+    /// A look takes several steps: a host may read and close between two of them.
     #[test]
     fn a_host_that_reads_one_byte_and_closes_at_once_has_begun() {
         let (_dir, mut fifos) = fifos();
@@ -409,7 +409,7 @@ mod tests {
         Send,
         /// Opens the path in this slot.
         Open(usize),
-        /// Opens it for reading and writing.
+        /// Opens the path for reading and writing.
         Hold(usize),
         /// A process that the host forks has the reader of the first slot in the second.
         Fork(usize, usize),
@@ -449,7 +449,7 @@ mod tests {
             }
             let Some((mut target, rest)) = self.delivery.take() else {
                 self.delivery = self.fifos.target().map(|target| {
-                    // Not granted if the user has too many pipes: then a response of this size fits in.
+                    // The kernel refuses if the user has too many pipes: then a response of this size fits in.
                     let _larger = fcntl(target.writer(), FcntlArg::F_SETPIPE_SZ(4096));
                     (target, response(self.answered + 1, self.is_large))
                 });
@@ -559,8 +559,8 @@ mod tests {
         }
     }
 
-    /// Runs one order: true is a step of the worker. After the given ones the host goes first. Returns all steps, and for each
-    /// whether the other side could have made one instead.
+    /// Runs one order: true is a step of the worker. After the given steps the host goes first. Returns all steps, and for each
+    /// one whether the other side could have made a step instead.
     fn run(steps: &[Step], is_large: bool, order: &[bool]) -> Vec<bool> {
         let (_dir, fifos) = fifos();
         let mut worker = Worker { fifos, is_large, requests: 0, answered: 0, delivery: None };

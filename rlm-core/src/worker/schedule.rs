@@ -15,11 +15,11 @@ const LEAST_WAIT: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Schedule<R: 'static> {
     limit: Option<Duration>,
-    /// Time at which the request began, or its code.
+    /// Time at which the request, or its code, began.
     began: Instant,
     /// Time at which the time limit is reached.
     time_is_up: Option<Instant>,
-    /// Until then the interpreter is still reporting.
+    /// Time until which the interpreter may go on reporting.
     reporting_until: Option<Instant>,
     /// True once the host has interrupted the request.
     is_interrupted: bool,
@@ -65,7 +65,7 @@ impl<R: Copy> Schedule<R> {
         }
     }
 
-    /// The host interrupts the request. A report that is on its way may still come first.
+    /// Records that the host interrupts the request. A report that is on its way may still come first.
     pub(super) fn interrupt(&mut self) {
         self.is_interrupted = true;
     }
@@ -75,12 +75,12 @@ impl<R: Copy> Schedule<R> {
         self.ladder.is_none() && self.time_is_up.is_some_and(|time| now >= time)
     }
 
-    /// The request's clock has stood still for so long since it began.
+    /// Records that the request's clock has stood still for this long since the request began.
     pub(super) fn stood_still(&mut self, time: Duration, now: Instant) {
         let limit = self.limit.and_then(|limit| limit.checked_add(time));
         let time_is_up = limit.and_then(|limit| self.began.checked_add(limit));
-        // While it stands still, the end is as far away as the request's own time: one that is near must not wake the worker all
-        // the time.
+        // While the clock stands still, the deadline moves along with it: one that is near must not wake the worker all the
+        // time.
         self.time_is_up = time_is_up.map(|time| if time > now { time.max(now + LEAST_WAIT) } else { time });
     }
 
@@ -143,7 +143,7 @@ mod tests {
     enum Event {
         /// It wakes at the time that the schedule asks for.
         Timer,
-        /// The same, late: the machine is busy.
+        /// The worker wakes late: the machine is busy.
         LateTimer,
         /// Output arrives, at once after the event before.
         Output,

@@ -190,7 +190,7 @@ impl Environment {
 }
 
 impl Settings {
-    /// The process with which the worker ends.
+    /// The host's process: the worker ends when it does.
     pub(super) fn host(environment: &Environment) -> Result<Option<Pid>, BadVariable> {
         let pid = |text: &str| text.parse::<i32>().ok().filter(|pid| *pid > 0).map(Pid::from_raw);
         environment.parse(env::HOST_PID, "a process id", pid)
@@ -204,7 +204,7 @@ impl Settings {
         let exec_timeout = environment.parse(env::EXEC_TIMEOUT, "a number of seconds above 0", seconds)?;
         let max_output_bytes =
             environment.parse(env::MAX_OUTPUT_BYTES, "a number of bytes", |text| text.parse().ok())?;
-        // The guard has used these two already, and could not say what is wrong.
+        // The guard has used these two variables already, but could not report a fault.
         Self::host(environment)?;
         confine(environment)?;
         Ok(Self {
@@ -248,7 +248,7 @@ impl Wanted {
     }
 }
 
-/// The paths of a host that a confined session has besides those of its system, its interpreter and its own.
+/// The paths of a host that a confined session has, besides those of the system, the interpreter and the session itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
     /// Paths that it can read.
@@ -259,7 +259,7 @@ pub struct Shared {
     pub tmp_bytes: Option<u64>,
 }
 
-/// Sizes of a directory for temporary files: the kernel makes no smaller one.
+/// Sizes of a directory for temporary files: the kernel does not make a smaller one.
 const TMP_BYTES: RangeInclusive<u64> = 1 << 16..=1 << 60;
 
 impl Shared {
@@ -319,7 +319,7 @@ fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
     for (name, value) in &environment.0 {
         let Some(text) = name.to_str() else { continue };
         let allowed = env::is_for_sessions(text) || env::SESSION_NAMES.contains(&text);
-        // The host's shell functions and options are not for another shell.
+        // The host's shell functions and options are for no other shell.
         let is_shells =
             text.starts_with("BASH_FUNC_") || text.starts_with("__rlm") || SHELL_STATE.contains(&text);
         if allowed || is_passed(text) || is_passed("*") && !is_shells {

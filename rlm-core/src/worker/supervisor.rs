@@ -37,7 +37,7 @@ pub struct Supervisor<I> {
     resource_limits: ResourceLimits,
     /// Time limit of a call without one of its own.
     exec_timeout: Option<Duration>,
-    /// Where the host says how long the clock of a call has stood still.
+    /// The directory in which the host says how long the clock of a call has stood still.
     control: ControlDir,
     /// True after a reset that could not start a new interpreter.
     reset_failed: bool,
@@ -204,7 +204,7 @@ impl<I: Interpreter> Supervisor<I> {
                 (End::Reported(report), stopped) => {
                     break self.after_report(*report, request, limit, stopped)?;
                 }
-                // It died before it read the request, so nothing was done.
+                // The interpreter died before it read the request, so nothing was done.
                 (End::Died(_), None) if replacement.is_none() && self.interpreter.has_unread_request()? => {
                     replacement = Some(self.replace_idle(events)?);
                 }
@@ -397,9 +397,9 @@ struct Replacement {
 
 /// Input from an interpreter.
 struct Arrival {
-    /// True for each of its descriptors that is ready.
+    /// True for each descriptor of the interpreter that is ready.
     ready: Vec<bool>,
-    /// Its status, if it is dead.
+    /// Exit status of the process, if it is dead.
     status: Option<i32>,
     interrupt: bool,
 }
@@ -450,7 +450,7 @@ pub fn wait_until_ready(
     }
 }
 
-/// Starts an interpreter with `start`, which waits until it is ready, and again if a signal ended it before.
+/// Starts an interpreter with `start`, which waits until it is ready. Starts another if a signal ended it before.
 ///
 /// # Errors
 /// The error of the last try.
@@ -468,7 +468,7 @@ pub fn start_until_ready(mut start: impl FnMut() -> Result<(), Exit>) -> Result<
 #[derive(Debug)]
 struct NotReady {
     program: PathBuf,
-    /// None if it took too long.
+    /// Exit status; None if the interpreter took too long.
     status: Option<i32>,
     output: String,
 }

@@ -20,7 +20,7 @@ use crate::terms::ReplLanguage;
 /// Exception type of code that is refused before it runs.
 const REFUSED: &str = "InterceptionError";
 
-/// Exception type of a failed tool, as over HTTP.
+/// Exception type of a failed tool, the same as over HTTP.
 const TOOL_FAILED: &str = "RuntimeError";
 
 /// Shortest time limit of the code after its tools have run.
@@ -84,7 +84,7 @@ struct CallResults {
     printed: String,
     /// Calls whose results were cut to their beginning.
     cut: Vec<String>,
-    /// For results that are paid for, until code has run with them.
+    /// Receipts for results that are paid for, kept until code has run with them.
     receipts: Vec<Receipt>,
 }
 
@@ -189,7 +189,7 @@ impl Interceptor {
         Ok(Ok(results))
     }
 
-    /// Makes a call, until `end`, which is later where the clock has stood still meanwhile.
+    /// Makes a call, until `end`, which moves as long as the clock stands still.
     async fn reply(
         &self,
         call: &InterceptedCall,
@@ -223,7 +223,7 @@ impl Interceptor {
             }
         }
         let mut response = session.execute_until(call, stop).await?;
-        // An interpreter that was killed has taken them along.
+        // The values are gone with an interpreter that was killed.
         if response.state != State::Reset {
             results.receipts.iter().for_each(Receipt::sign);
         }

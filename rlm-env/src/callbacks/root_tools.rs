@@ -48,7 +48,7 @@ pub enum RootToolsError {
 }
 
 impl RootTools {
-    /// Starts them. Must be called in a runtime, since an endpoint is a task.
+    /// Starts the root tools. Must be called in a runtime, since an endpoint is a task.
     ///
     /// # Errors
     /// [`RootToolsError`].

@@ -25,7 +25,7 @@ impl Variable {
         match language {
             ReplLanguage::Bash => {
                 let bytes = print::reply(tool, reply, Output::Text)?;
-                // As a command substitution does.
+                // A command substitution treats bytes in the same way.
                 let text = String::from_utf8_lossy(&bytes).trim_end_matches('\n').replace('\0', "");
                 Self::of_value(&text.into())
             }
@@ -49,7 +49,7 @@ impl Variable {
         };
         match written {
             Ok(json) => Ok(Self { json, is_cut }),
-            // As over HTTP with JSON.
+            // HTTP with JSON does the same.
             Err(WriteError::NotJson { .. }) => Self::of_value(&value.repr(MAX_BODY_BYTES)?.into()),
             Err(error) => Err(error),
         }

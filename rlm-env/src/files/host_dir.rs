@@ -135,7 +135,7 @@ impl PrivateDir {
         Ok(Self { inner, _outer: outer })
     }
 
-    /// Its path.
+    /// The path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.inner.path()
@@ -342,7 +342,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let host = HostDir::create(parent.path()).unwrap();
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // Its output shows that exec has happened: spawning returns a moment earlier, with all descriptors still open.
+        // Output shows that exec has happened: spawning returns a moment earlier, with all descriptors still open.
         let mut byte = [0];
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();

@@ -71,7 +71,7 @@ fn remove_one(parent: &Directory, name: &OsStr) -> Result<Removal, Errno> {
 #[derive(Debug)]
 struct Level {
     name: OsString,
-    /// Its non-empty directories, still to be cleared.
+    /// Non-empty directories in this one, still to be cleared.
     directories: Vec<OsString>,
 }
 

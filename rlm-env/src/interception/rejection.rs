@@ -12,7 +12,7 @@ pub(crate) const MAX_LISTED: usize = 20;
 /// The rejections in a piece of code, in source order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rejections {
-    /// At least one, at most [`MAX_LISTED`].
+    /// The rejections: at least one, at most [`MAX_LISTED`].
     pub listed: Vec<Rejection>,
     /// Number of further rejections.
     pub more: usize,
@@ -47,7 +47,7 @@ pub(crate) enum Fault {
     Inside(Place),
     /// An argument whose value the host cannot know or represent.
     Argument {
-        /// Its position or name: `argument 2` or `argument key`.
+        /// The argument's position or name: `argument 2` or `argument key`.
         argument: String,
         /// The reason.
         fault: ArgumentFault,
@@ -113,17 +113,17 @@ pub(crate) enum Place {
 /// Why an argument's value cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ArgumentFault {
-    /// Not a literal: it is or contains this, `the variable path`.
+    /// The value is not a literal: it is or contains this, `the variable path`.
     NotLiteral(String),
-    /// It contains a value that Python cannot hash where it must: a list as a dict key.
+    /// The value contains one that Python cannot hash where it must: a list as a dict key.
     Unhashable(&'static str),
-    /// It is or contains a complex number.
+    /// The value is or contains a complex number.
     Complex,
-    /// In bash: it is an option of the tool's command.
+    /// In bash: the value is an option of the tool's command.
     Option(String),
-    /// In bash: it names a file, `@path`.
+    /// In bash: the value names a file, `@path`.
     File(String),
-    /// It contains a lone surrogate, which is not a character.
+    /// The value contains a lone surrogate, which is not a character.
     Surrogate,
 }
 

@@ -68,11 +68,11 @@ impl LastTurn {
 /// Why a reply contained no call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoCallReason {
-    /// It is a text, or empty.
+    /// The reply is a text, or empty.
     NoCode,
-    /// Its code is of another language; the tag of the block.
+    /// The reply's code is of another language; the tag of the block.
     OtherLanguage(String),
-    /// It was cut off at the limit of its tokens.
+    /// The reply was cut off at the limit of its tokens.
     Cut,
     /// The model or a filter refused; a sentence without a full stop.
     Refused(String),
@@ -85,7 +85,7 @@ pub(crate) struct NoToolCall<'a> {
     pub language: ReplLanguage,
     /// How the model has its code run.
     pub call_form: CallForm,
-    /// Why there is none.
+    /// Why there is no call.
     pub reason: &'a NoCallReason,
     /// True if another reply without a call ends the rollout.
     pub is_last_warning: bool,
@@ -134,9 +134,9 @@ impl AnswerEmpty {
 /// The text beside images that code has shown, or in their place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Images<'a> {
-    /// Their names.
+    /// The images are shown; their names.
     Shown(&'a str),
-    /// Why the model's server refused them.
+    /// The model's server refused the images; its reason.
     Refused(&'a str),
 }
 
@@ -191,7 +191,7 @@ pub(crate) enum CallFault {
     UnknownArgument(String),
     /// The code is too large.
     TooLarge {
-        /// Its size in bytes.
+        /// The size of the code in bytes.
         bytes: u64,
         /// The limit in bytes.
         limit: u64,
@@ -291,7 +291,7 @@ pub(crate) struct SessionReset<'a> {
 }
 
 impl SessionReset<'_> {
-    /// Renders the text, which is the result of the call in which it died.
+    /// Renders the text, which is the result of the call in which the worker died.
     ///
     /// # Errors
     /// [`PromptError`].

@@ -9,7 +9,7 @@ use crate::terms::ReplLanguage;
 
 /// The line that replaces the part cut out of an output.
 pub(crate) struct OutputCut {
-    /// None: the output of a standard tool.
+    /// The session's language. None: the output of a standard tool.
     pub(crate) language: Option<ReplLanguage>,
     /// Number of characters left out.
     pub(crate) cut: usize,

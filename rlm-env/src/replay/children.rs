@@ -55,7 +55,7 @@ impl PastChildren {
         Answers { results, before, receipt: way.into_receipt() }
     }
 
-    /// Answers one question. True: by what did not reach the code before.
+    /// Answers one question. True: with a result that did not reach the code before.
     async fn one(
         &self,
         question: Result<Question, String>,
@@ -68,14 +68,14 @@ impl PastChildren {
         }
         let result = self.take(&question, &files)?;
         if result.stop_reason == StopReason::Cancelled {
-            // Its call was given up then, as this one will be.
+            // The call was given up in the past session, as this one will be.
             std::future::pending::<()>().await;
         }
         way.add(&key, result.clone());
         Ok((result, false))
     }
 
-    /// The size of what a child gets; None: it has more than files and a text.
+    /// The size of the files and the text that a child gets; None: it gets something else, too.
     fn bytes(question: &Question, files: &[PathWithin]) -> Option<u64> {
         let of_file = |file: &PathWithin| {
             let metadata = file.with_place(Path::metadata).ok()?;
@@ -87,13 +87,13 @@ impl PastChildren {
 
     fn take(&self, question: &Question, files: &[PathWithin]) -> Result<RolloutResult, String> {
         if let Some(model) = question.model.as_ref().filter(|model| !self.models.contains(model)) {
-            // It was refused then, too.
+            // The past session refused this question, too.
             return Err(format!("there is no model {model}: the models are {}", self.models.join(", ")));
         }
         let (digest, bytes) = (Some(question.digest(&self.root)), Self::bytes(question, files));
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |child: &PastChild| child.result.question == question.question;
-        // Several may have the same question: the one that was asked so. In older trajectories, that of the same size, or the first one.
+        // Of children with this question, the one with this digest; in older trajectories, one of this size, or the first one.
         let same = left.iter().position(|child| child.query_digest == digest).or_else(|| {
             let of_size =
                 |child: &PastChild| child.query_digest.is_none() && Some(child.context_bytes) == bytes;

@@ -52,7 +52,7 @@ pub enum Difference {
     },
     /// A text differs.
     Text {
-        /// Its name: `stdout`, `stderr`, `result`, `answer`.
+        /// The name of the text: `stdout`, `stderr`, `result`, `answer`.
         what: &'static str,
         /// The original text.
         was: String,

@@ -14,41 +14,41 @@ use crate::terms::ReplLanguage;
 /// A rollout that the code of a session has started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastChild {
-    /// Its result.
+    /// The result of the rollout.
     pub result: RolloutResult,
     /// A digest of what was asked, if known.
     pub query_digest: Option<String>,
-    /// Size of its working directory at its start, in bytes.
+    /// Size of the working directory at the start, in bytes.
     pub context_bytes: u64,
-    /// The model that led it.
+    /// The model that led the rollout.
     pub model: String,
 }
 
 /// A past session, with its calls in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastSession {
-    /// Its language.
+    /// The language of the session.
     pub language: ReplLanguage,
-    /// The version of its interpreter, if known.
+    /// The version of the interpreter, if known.
     pub version: Option<String>,
-    /// The model that led it, if known.
+    /// The model that led the session, if known.
     pub model: Option<String>,
-    /// Its working directory, if known.
+    /// The working directory, if known.
     pub fs_root: Option<PathBuf>,
     /// The value of `fs_metadata` in Python code, if known.
     pub fs_metadata: Option<Json>,
-    /// How its code called root tools. For a history always over the network: it does not mention intercepted calls,
+    /// The way in which code called root tools. For a history always over the network: it does not mention intercepted calls,
     /// only the code that ran in their place.
     pub callbacks: Callbacks,
-    /// Names of its root tools, if known.
+    /// Names of the root tools, if known.
     pub root_tools: Vec<String>,
-    /// The results of the rollouts that its code has started, if known, in the order of their starts.
+    /// The results of the rollouts that code has started, if known, in the order of their starts.
     pub children: Vec<PastChild>,
     /// True if Python code had `FINAL` and `FINAL_VAR`; None if unknown.
     pub has_final_functions: Option<bool>,
-    /// Its calls.
+    /// The calls, in order.
     pub calls: Vec<PastCall>,
-    /// Its last answer, if known.
+    /// The last answer, if known.
     pub answer: Option<Answer>,
     /// Remarks for the user on the source: parts that are missing or could not be read.
     pub remarks: Vec<String>,
@@ -57,13 +57,13 @@ pub struct PastSession {
 /// A call of a past session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastCall {
-    /// Its number, from 1.
+    /// The number of the call, from 1.
     pub number: usize,
     /// The request.
     pub task: Task,
     /// The code as written, if it differs from the code that ran.
     pub source: Option<String>,
-    /// Its end.
+    /// The end of the call.
     pub end: End,
     /// The part of its response that the source has.
     pub known: KnownOutput,

@@ -217,7 +217,7 @@ impl Recorder {
     }
 }
 
-/// The call with its files relative to the session's directory, which is another one in a replay. A shell makes them absolute.
+/// The call with its files relative to the session's directory, which a replay has elsewhere. A shell makes paths absolute.
 fn portable(mut call: Call, root: &Path) -> Call {
     if !is_query(&call.tool) {
         return call;

@@ -69,7 +69,7 @@ pub struct ReplayConfig {
 pub enum Workdir {
     /// A fresh directory with this context.
     Fresh(Context),
-    /// This directory.
+    /// An existing directory.
     Root(PathBuf),
 }
 
@@ -114,7 +114,7 @@ pub enum ReplayError {
     /// The directory for private directories cannot be used.
     #[error("cannot use {}", path.display())]
     Dir {
-        /// Its path.
+        /// The path.
         path: PathBuf,
         /// The system's error.
         #[source]

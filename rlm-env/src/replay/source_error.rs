@@ -27,7 +27,7 @@ pub enum SourceError {
     /// A file or directory cannot be read.
     #[error("cannot read {}", path.display())]
     Io {
-        /// Its path.
+        /// The path.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -41,7 +41,7 @@ pub enum SourceError {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size in bytes.
+        /// The size in bytes.
         bytes: u64,
         /// The limit in bytes.
         limit: u64,
@@ -86,7 +86,7 @@ pub enum SourceError {
         path: PathBuf,
         /// The rollout.
         asked: String,
-        /// Its rollouts.
+        /// The rollouts of the trajectory.
         there: Vec<String>,
     },
     /// The trajectory has several rollouts, and none was named.
@@ -94,7 +94,7 @@ pub enum SourceError {
     SeveralRollouts {
         /// The file.
         path: PathBuf,
-        /// Its rollouts.
+        /// The rollouts of the trajectory.
         there: Vec<String>,
     },
     /// A rollout was named, but a history does not have rollouts.

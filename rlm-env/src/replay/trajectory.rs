@@ -27,7 +27,7 @@ pub(super) fn read(
         let line = line.map_err(|source| SourceError::Trajectory { path: path.to_owned(), source })?;
         match line {
             Line::Entry(entry) => {
-                // Those that code has started are meant only by their names.
+                // Rollouts that code has started are meant only by their names.
                 let is_child = entry.depth > 0;
                 if seen.insert(entry.rollout.clone()) && (!is_child || options.rollout.is_some()) {
                     there.push(entry.rollout.clone());
@@ -35,7 +35,7 @@ pub(super) fn read(
                 match options.rollout.as_ref().or(there.first()) {
                     Some(asked) if entry.rollout == *asked => {
                         if matches!(entry.event, Event::RolloutStarted(_)) {
-                            // Of an attempt that was begun again, the last one counts.
+                            // If an attempt was begun again, the last one counts.
                             (rollout, children) = Default::default();
                         }
                         rollout.add(entry.event);
@@ -137,7 +137,7 @@ impl Rollout {
 /// The rollouts that the code of a rollout has started.
 #[derive(Default)]
 struct Children {
-    /// Their ids and how they started, without those that have ended.
+    /// Ids and starts of running children.
     running: Vec<(String, Box<RolloutStarted>)>,
     ended: Vec<PastChild>,
 }
@@ -164,7 +164,7 @@ impl Children {
                     metrics,
                     dir: None,
                 };
-                // In the order of their numbers.
+                // The children are in the order of their numbers.
                 let number = |id: &str| id.rsplit('.').next().and_then(|number| number.parse::<u64>().ok());
                 let at = self.ended.partition_point(|before| number(&before.result.id) <= number(&result.id));
                 self.ended.insert(at, PastChild { result, query_digest, context_bytes, model });

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 /// Faults of an answer that are reported.
 const MAX_FAULTS: usize = 3;
 
-/// Characters of each.
+/// Longest text of one fault, in characters.
 const FAULT_CHARS: usize = 300;
 
 /// A JSON schema that final answers must fit. Clones share it.
@@ -28,13 +28,13 @@ struct Compiled {
 pub struct InvalidAnswerSchema(String);
 
 impl AnswerSchema {
-    /// Compiles a schema. References lead to places in the schema itself.
+    /// Compiles a schema. References may only lead to places in the schema itself.
     ///
     /// # Errors
     /// The schema is not valid.
     pub fn new(schema: Json) -> Result<Self, InvalidAnswerSchema> {
         let validator = jsonschema::options()
-            // Linear in the text, which comes from the model.
+            // Matching takes time linear in the text, which comes from the model.
             .with_pattern_options(PatternOptions::regex())
             .build(&schema)
             .map_err(|error| InvalidAnswerSchema(cut(&error.to_string(), FAULT_CHARS)))?;
@@ -46,7 +46,7 @@ impl AnswerSchema {
         format!("{:#}", self.0.schema)
     }
 
-    /// The first faults of an answer, each with the JSON pointer of its place. None if it fits.
+    /// The first faults of an answer, each with the JSON pointer of its place. Empty if the answer fits.
     pub(super) fn faults(&self, answer: &str) -> Vec<String> {
         let answer: Json = match serde_json::from_str(answer) {
             Ok(answer) => answer,

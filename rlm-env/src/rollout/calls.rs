@@ -1,7 +1,7 @@
 //! The calls in replies of the root model.
 //!
-//! A reply is kept as it came: what is read here stands beside it. The forms of calls that servers and models write are in
-//! `rlm_rootd::written_calls` and its neighbours.
+//! A reply is kept as it came, and the calls read from it are kept beside it. The forms of calls that servers and models write
+//! are in `rlm_rootd::written_calls` and its neighbours.
 
 use std::collections::HashSet;
 
@@ -33,7 +33,7 @@ const PYTHON_TAGS: [&str; 4] = ["python", "py", "python3", "repl"];
 /// The request that a reply of the root model makes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ReplyRequest {
-    /// These calls, at least one, in order.
+    /// One or more calls, in order.
     Calls(Vec<Call>),
     /// Nothing that can be run.
     Nothing(NoCallReason),
@@ -42,18 +42,18 @@ pub(super) enum ReplyRequest {
 /// One call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Call {
-    /// Its id in the rollout's log: the model's, unless that is missing, empty or taken.
+    /// The call's id in the rollout's log: the model's, unless that is missing, empty or taken.
     pub(super) id: String,
     pub(super) form: CallForm,
     pub(super) target: CallTarget,
 }
 
-/// The form of a call, which is that of its answer.
+/// The form of a call. Its answer takes the same form.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum CallForm {
-    /// A tool call; its id as it came, or ours.
+    /// A tool call, with its id as it came or, if it has none, ours.
     Tool(String),
-    /// The only call of a reply in the older form of OpenAI's interface; the name in it.
+    /// The only call of a reply in the older form of OpenAI's interface, with the name that it calls.
     Function(String),
     /// A call or code in the reply's text.
     Text,
@@ -64,7 +64,7 @@ pub(super) enum CallForm {
 pub(super) enum CallTarget {
     /// Code.
     Code(String),
-    /// A standard tool, and the arguments.
+    /// A standard tool and its arguments.
     Tool { name: String, arguments: Map<String, Json> },
     /// A call that cannot be read.
     Malformed { tool: String, fault: CallFault },
@@ -165,12 +165,12 @@ impl CallableTools {
         CallTarget::Malformed { tool: self.repl.to_owned(), fault }
     }
 
-    /// All names, the REPL first.
+    /// Names of all tools, the REPL first.
     pub(super) fn names(&self) -> Vec<&str> {
         std::iter::once(self.repl).chain(self.tools.iter().map(String::as_str)).collect()
     }
 
-    /// The calls in a text: those that the server did not parse, or else the code in fenced blocks, which is one call.
+    /// The calls in a text: those that the server did not parse or, without any, the code of all fenced blocks as one call.
     fn in_text(&self, text: &str, turn: u32, is_cut: bool) -> Result<Vec<Call>, NoCallReason> {
         let call = |at, target| Call { id: our_id(turn, at), form: CallForm::Text, target };
         let written = written_calls(text);

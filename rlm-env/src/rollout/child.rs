@@ -19,7 +19,7 @@ use crate::session::CallClock;
 use crate::terms::Limits;
 use crate::workspace::{Context, PathWithin};
 
-/// The part of the time that is left for the question that a child may take: the rest is for its parent.
+/// The part of the question's remaining time that a child may take. The rest is for its parent.
 const TIME_PART: f64 = 0.95;
 
 /// With less time than this left for the question, no child is started.
@@ -40,9 +40,9 @@ pub(super) trait Runner: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub(super) struct Answered {
     result: RolloutResult,
-    /// Keeps it, if it was paid for, until it has reached the code.
+    /// Keeps the answer, if it was paid for, until it has reached the code.
     way: OnTheWay<RolloutResult>,
-    /// It was paid for in a call before, whose code did not get it.
+    /// True if the answer was paid for in an earlier call, whose code did not get it.
     is_from_before: bool,
 }
 
@@ -52,22 +52,22 @@ pub(super) struct Children {
     pub(super) runner: Arc<dyn Runner>,
     /// The rollout's own configuration.
     pub(super) parent: RolloutConfig,
-    /// The model that leads it.
+    /// The model that leads the rollout.
     pub(super) model: Arc<dyn RootModel>,
     pub(super) node: Node,
-    /// The session's directory, which relative paths begin at, and other ones with files that a child may get.
+    /// The session's directory, in which relative paths begin, and other directories whose files a child may get.
     pub(super) directories: Vec<PathBuf>,
     pub(super) under_way: Arc<UnderWay>,
     pub(super) clock: CallClock,
     pub(super) log: Arc<Log>,
-    /// Children so far.
+    /// Number of children so far.
     pub(super) count: AtomicU64,
-    /// Results that have not reached the code, by what it has asked for.
+    /// Paid results that have not reached the code, by question.
     pub(super) paid: Paid<RolloutResult>,
 }
 
 impl Children {
-    /// Answers questions. The call's clock stands still meanwhile, and a place of the rollout is its children's.
+    /// Answers questions. Until then the call's clock stands still, and its children have the rollout's place.
     async fn answers(&self, questions: Vec<Result<Question, String>>) -> Answers {
         let _stands_still = self.clock.stand_still();
         let given = match &self.node.place {
@@ -99,7 +99,7 @@ impl Children {
         Answers { results, before, receipt: way.into_receipt() }
     }
 
-    /// Answers one question: by what was paid for before, or by a child.
+    /// Answers one question, with a result that was paid for before or by a child.
     async fn one(
         &self,
         question: Result<Question, String>,
@@ -116,21 +116,21 @@ impl Children {
     /// Runs one child.
     ///
     /// # Errors
-    /// A sentence: what was asked for cannot be.
+    /// A sentence that says why no child can answer the question.
     async fn child(&self, question: Question, mut way: OnTheWay<RolloutResult>) -> Result<Answered, String> {
         self.check_time()?;
         let place = Place::take(&self.node.places).await;
         self.check_time()?;
-        // While it waited for its place, code may have written its files anew.
+        // While the question waited for a place, code may have rewritten its files.
         let (files, key) = question.files_and_key(&self.directories).await?;
         let context = context_of(&question, files);
-        // A call that was given up just before may have come to its end meanwhile.
+        // A call that was given up just before may have got its result by now.
         if let Some(result) = way.take(&key).await {
             return Ok(Answered { result, way, is_from_before: true });
         }
         let id = self.id();
         let ledger = self.under_way.ledger().ok_or("the rollout has not begun")?;
-        // Given back when the child has ended.
+        // The share is given back when the child has ended.
         let share = question.share.map(|part| ledger.share(part, &id));
         let (control, end) = self.under_way.question().clone();
         let left = end.map(|end| end.saturating_duration_since(Instant::now()).mul_f64(TIME_PART));
@@ -197,7 +197,7 @@ impl Children {
         child.await.map_err(|_| "the child has failed".to_owned())
     }
 
-    /// Fails where so little time is left that a child would only cost.
+    /// Fails if so little time is left that a child would only cost.
     fn check_time(&self) -> Result<(), String> {
         match self.time_limit() {
             left if left < LEAST_TIME => Err(format!(
@@ -218,7 +218,7 @@ impl Children {
         format!("{}.{:016x}", &parent[..ID_PREFIX_BYTES], getrandom::u64().unwrap_or(number))
     }
 
-    /// The model of this name, of those that lead a level or this rollout: code gets no others.
+    /// The model with this name, if it leads this rollout or a level below. Code gets no other models.
     fn model(&self, name: &str) -> Result<Arc<dyn RootModel>, String> {
         let levels = self.parent.recursion.iter().flat_map(|recursion| &recursion.levels);
         let mut models = levels.filter_map(|level| level.model.as_ref()).chain([&self.model]);
@@ -235,7 +235,7 @@ impl Children {
 fn context_of(question: &Question, files: Vec<PathWithin>) -> Context {
     let mut parts: Vec<_> = question.text.clone().map(Context::Text).into_iter().collect();
     parts.extend(question.data.clone().map(Context::Json));
-    // As of other contexts: a directory alone is the child's own.
+    // As in other contexts, the contents of a single directory become the child's directory.
     let files = (!files.is_empty()).then_some(Context::Within(files));
     match (files, parts.is_empty()) {
         (Some(files), true) => files,

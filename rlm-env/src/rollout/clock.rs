@@ -54,7 +54,7 @@ impl Clock {
         reach(limit)
     }
 
-    /// The time limit of a call: its own, or the rest of the current phase.
+    /// The time limit of a call: its own or, if less, the rest of the current phase.
     pub(super) fn limit(&self, own: Duration) -> Duration {
         self.end().map_or(own, |end| own.min(end.saturating_duration_since(Instant::now())))
     }

@@ -22,17 +22,17 @@ use crate::workspace::{Context, ContextFilter};
 /// A rollout to be run by a [`Host`](crate::Host).
 #[derive(Clone, Debug)]
 pub struct RolloutConfig {
-    /// Its id, unique within the host: 1 to 128 of the characters a-z, A-Z, 0-9, `_`, `-` and `.`.
+    /// The rollout's id, unique within the host: 1 to 128 of the characters a-z, A-Z, 0-9, `_`, `-` and `.`.
     pub id: String,
     /// The question.
     pub question: String,
-    /// Images behind the question, for a root model that takes them.
+    /// Images after the question, for a root model that takes them.
     pub images: Vec<Image>,
     /// True to give code in the session `show(path)`, which shows the root model an image; false by default.
     pub show_images: bool,
     /// The contents of the working directory.
     pub context: Context,
-    /// An existing directory to work in, in place of a private one. The context goes into the private one all the same, beside it.
+    /// An existing directory to work in. The context still goes into a private directory.
     pub working_dir: Option<PathBuf>,
     /// Files that copies of the context's directories leave out.
     pub context_filter: ContextFilter,
@@ -40,11 +40,11 @@ pub struct RolloutConfig {
     pub language: ReplLanguage,
     /// The limits at which the rollout ends.
     pub limits: Limits,
-    /// A ledger that several rollouts spend from, besides the budget of each. One that has no room left to begin is stopped.
+    /// A ledger that several rollouts spend from, besides the budget of each. A rollout that finds no room to begin is stopped.
     pub shared_ledger: Option<Arc<Ledger>>,
-    /// How much the system prompt explains.
+    /// The extent of the explanations in the system prompt.
     pub verbosity: Verbosity,
-    /// How code in the session calls root tools.
+    /// The way in which code in the session calls root tools.
     pub callbacks: Callbacks,
     /// Tools for code in the session, besides `llm_batch`, `budget` and those of [`Self::navigation`].
     pub root_tools: Vec<Tool>,
@@ -59,9 +59,9 @@ pub struct RolloutConfig {
     pub final_functions: bool,
     /// The model that leads the rollout. None, the default: the host's.
     pub model: Option<Arc<dyn RootModel>>,
-    /// How far code in the session may start rollouts of its own, by `rlm_query`. None, the default: not at all.
+    /// The rollouts that code in the session may start by `rlm_query`. None, the default: it may start none.
     pub recursion: Option<Recursion>,
-    /// The schema that a final answer must fit. One that does not is given back to the model. None, the default: any text.
+    /// The schema that a final answer must fit. Other answers are given back to the model. None, the default: any text.
     pub answer_schema: Option<AnswerSchema>,
     /// Tools that the root model calls directly, besides the REPL.
     pub standard_tools: Vec<Tool>,
@@ -95,12 +95,12 @@ pub struct RolloutConfig {
 /// When and how the whole conversation is replaced by a summary. The system prompt and the running question stay.
 #[derive(Clone, Debug)]
 pub struct Compaction {
-    /// Tokens of the conversation from which on it is. None: 16,384 less than the context window of the limits, and at least half
-    /// of it. In any case where the window is full, or the model's server refuses the conversation as too long.
+    /// Tokens of the conversation at which it is replaced. None: 16,384 less than the context window of the limits, but at least
+    /// half of it. It is also replaced where the window is full, or the model's server refuses the conversation as too long.
     pub at_tokens: Option<u64>,
-    /// Most times in a rollout. None, the default: no limit.
+    /// Most summaries in a rollout. None, the default: no limit.
     pub max_times: Option<u32>,
-    /// Requests for a summary, each time, until one gets a text: 5 by default. If none does, the context counts as full.
+    /// Most requests for each summary, until one gets a text; 5 by default. If none does, the context counts as full.
     pub max_attempts: u32,
 }
 
@@ -112,7 +112,7 @@ impl Default for Compaction {
 
 /// Decides before each call of the REPL whether its code runs.
 pub trait CallGate: fmt::Debug + Send + Sync {
-    /// Completes with true if it does. Dropped if the question is cancelled.
+    /// Completes with true if the code runs. The future is dropped if the question is cancelled.
     fn allows<'a>(
         &'a self,
         call_id: &'a str,
@@ -121,7 +121,7 @@ pub trait CallGate: fmt::Debug + Send + Sync {
 }
 
 impl RolloutConfig {
-    /// Defaults for everything but these.
+    /// A configuration with defaults for everything but the arguments.
     #[must_use]
     pub fn new(id: impl Into<String>, question: impl Into<String>) -> Self {
         Self {

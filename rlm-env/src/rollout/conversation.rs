@@ -78,8 +78,8 @@ impl Conversation {
         self.push(MessageKind::Notice, json!({"role": "user", "content": content(text, images)}));
     }
 
-    /// Leaves out the images of the newest turn or, if it has none, all others; those of the running question stay. A text stands
-    /// in their place. False if there were none.
+    /// Replaces by a text the images of the newest turn or, if it has none, all others except those of the running question.
+    /// False if there were none.
     pub(super) fn leave_images_out(&mut self, reason: &str) -> bool {
         let newest = self.turns.last().copied().unwrap_or(0);
         self.leave_out_from(newest, reason) || self.leave_out_from(0, reason)
@@ -122,8 +122,8 @@ impl Conversation {
         self.push(MessageKind::Output, message);
     }
 
-    /// Sets the token count of the whole conversation, as a server reported it. Its cache is expected to have the prompt from now on,
-    /// unless it had nothing of the beginning that was sent before.
+    /// Sets the token count of the whole conversation, as a server reported it. The server's cache is expected to hold the prompt
+    /// from now on, unless it held nothing of what was sent before.
     pub(super) fn counted(&mut self, usage: &Usage) {
         let is_known = self.counted > 0;
         let is_cached = !is_known || usage.cached_tokens > 0 || usage.cache_write_tokens > 0;
@@ -196,7 +196,7 @@ impl Conversation {
         self.recount();
     }
 
-    /// Puts other messages in the place of older ones, and the running question behind them if it is one of the older.
+    /// Replaces older messages by others, followed by the running question if that is one of the older.
     fn replace(&mut self, older: Range<usize>, mut others: Vec<ChatMessage>) {
         let removed = older.len();
         if older.contains(&self.asked) {

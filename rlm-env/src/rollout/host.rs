@@ -54,7 +54,7 @@ pub enum HostError {
     /// The directory for private directories cannot be used.
     #[error("cannot use {}", path.display())]
     Dir {
-        /// Its path.
+        /// The path.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -65,15 +65,15 @@ pub enum HostError {
     Listen(#[source] std::io::Error),
 }
 
-/// Runs any number of rollouts side by side. Owns the endpoint for their root tools and the directory that contains
-/// theirs. Dropping it, or [`Host::close`], removes both.
+/// Runs any number of rollouts side by side. Owns the endpoint for their root tools, and the parent of their directories.
+/// Dropping it, or [`Host::close`], removes both.
 #[derive(Debug)]
 pub struct Host {
     pub(super) parts: Parts,
     endpoint: Endpoint,
 }
 
-/// The parts of its host that a rollout needs. Clones are the same host.
+/// The parts of its host that a rollout needs. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) config: Arc<HostConfig>,

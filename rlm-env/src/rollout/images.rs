@@ -47,7 +47,7 @@ impl Image {
     }
 
     fn open(name: &str, path: &Path) -> io::Result<Self> {
-        // A FIFO would have its reader wait.
+        // Opening a FIFO would wait for its writer.
         let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
         Self::of_file(name, file)
     }
@@ -86,7 +86,7 @@ impl Image {
         hex(&digest.finalize()[..8])
     }
 
-    /// The part of a message.
+    /// The image as a part of a message.
     fn part(&self) -> Json {
         let url = format!("data:{};base64,{}", self.media_type, STANDARD.encode(&self.data));
         json!({"type": "image_url", "image_url": {"url": url}})
@@ -139,7 +139,7 @@ struct State {
 }
 
 impl Shown {
-    /// None yet, besides those of the question.
+    /// No images yet, besides those of the question.
     ///
     /// # Errors
     /// The question has too many images.
@@ -203,7 +203,7 @@ struct ShowTool {
     shown: Shown,
 }
 
-/// The tool `show`, for files in these directories; a path begins in the first one.
+/// The tool `show`, for files in these directories; a relative path begins in the first one.
 pub(crate) fn show_tool(directories: Vec<PathBuf>, shown: Shown) -> Tool {
     Tool::new(ShowTool { directories, shown }).expect("it is well formed")
 }

@@ -1,7 +1,7 @@
 //! The log of a rollout: passes events to sinks as they happen, and counts them.
 //!
-//! Metrics are computed from the trajectory's entries, so the two cannot disagree. Only calls of root tools are counted
-//! by their endpoint, and the ledger knows of requests that were cut off.
+//! Metrics are computed from the trajectory's entries, so the two cannot disagree. Two counts come from elsewhere: the endpoint
+//! counts calls of root tools, and the ledger knows of requests that were cut off.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::session::{OutputObserver, OutputStream};
 use crate::terms::StopReason;
 use crate::trajectory::{Entry, Event, MessageKind, OutputPiece, Sink, SubCall, event_without_reasoning};
 
-/// Costs that differ by less are the same, added in another order.
+/// Costs that differ by less are equal: a sum of floats depends on its order.
 const ROUNDING_USD: f64 = 1e-9;
 
 /// The log of a rollout.
@@ -28,7 +28,7 @@ pub(super) struct Log {
     began: Instant,
     /// The rollout's depth in its tree.
     depth: u32,
-    /// The log of the rollout that has started it, which counts for all below.
+    /// The log of the rollout that has started this one. It also counts the events of all rollouts below.
     parent: Option<Arc<Self>>,
     keeps_reasoning: bool,
     state: Mutex<LogState>,
@@ -61,12 +61,12 @@ impl Log {
         }
     }
 
-    /// The log of a rollout at this depth, which another one has started.
+    /// The log of a rollout at this depth, with the log of the rollout that has started it.
     pub(super) fn below(self, parent: Option<Arc<Self>>, depth: u32) -> Self {
         Self { depth, parent, ..self }
     }
 
-    /// A log whose entries have none of the model's reasoning, if it is not to be kept.
+    /// This log, whose entries leave out the model's reasoning unless it is to be kept.
     pub(super) fn keeping_reasoning(self, keeps_reasoning: bool) -> Self {
         Self { keeps_reasoning, ..self }
     }
@@ -125,7 +125,7 @@ impl Log {
         }
     }
 
-    /// Takes over what the ledger has charged, also for requests of children that were cut off: no event tells of those.
+    /// Takes over the ledger's charges. They include requests of children that were cut off, which have no event.
     pub(super) fn settle(&self, charged: &LedgerSnapshot) {
         let mut state = self.state();
         let Some(cost) = charged.used.cost_usd.filter(|cost| *cost > state.cost_usd + ROUNDING_USD) else {
@@ -286,7 +286,7 @@ fn saturate(sum: &mut u64, tokens: u64) {
 
 impl OutputObserver for Log {
     fn output(&self, stream: OutputStream, text: &str) {
-        // Under the lock, so that it comes between the call's entries.
+        // Under the lock, so that the output comes between the call's entries.
         let state = self.state();
         let Some(call_id) = &state.call_id else { return };
         let piece = OutputPiece { rollout: &self.rollout, call_id, stream, text };

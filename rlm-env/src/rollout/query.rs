@@ -1,4 +1,4 @@
-//! The tools `rlm_query` and `rlm_query_batch`: what code asks, and the forms in which it gets answers.
+//! The tools `rlm_query` and `rlm_query_batch`: the questions of code, and the forms in which it gets answers.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -28,10 +28,10 @@ use crate::workspace::PathWithin;
 /// Longest quotation of a value in an error, in characters.
 const SHOWN_CHARS: usize = 100;
 
-/// Bytes of a question's files by whose content they are known again: a cell that runs once more may write them anew.
+/// Bytes of a question's files that are compared by content, since a cell that runs again may rewrite its files.
 const COMPARED_BYTES: u64 = 16 << 20;
 
-/// Who answers the questions of code.
+/// Answers the questions of code.
 pub(crate) trait Answering: std::fmt::Debug + Send + Sync {
     /// Answers questions, several at once, in their order.
     fn answer(
@@ -54,7 +54,7 @@ pub(crate) fn query_tools(answering: &Arc<dyn Answering>) -> Vec<Tool> {
 #[derive(Debug)]
 pub(crate) struct Answers {
     pub(crate) results: Vec<Result<RolloutResult, String>>,
-    /// Number of results that were paid for in a call before, whose code did not get them.
+    /// Number of results that were paid for in an earlier call, whose code did not get them.
     pub(crate) before: usize,
     pub(crate) receipt: Receipt,
 }
@@ -78,11 +78,11 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Its files in the session's directory, which is the first one, and what identifies it when it is asked again about the same
-    /// content. Files elsewhere may be in another one of these directories. Whether the answer is to be JSON does not count.
+    /// The question's files, and a key that is the same when the question is asked again about the same content, as JSON or not.
+    /// The first directory is the session's; files elsewhere may be in one of the others.
     ///
     /// # Errors
-    /// A file is not there, or lies outside, links followed.
+    /// A file does not exist or, with links followed, lies outside of the directories.
     pub(crate) async fn files_and_key(
         &self,
         directories: &[PathBuf],
@@ -94,7 +94,7 @@ impl Question {
         Ok((files, format!("{:?} {state:?}", Self { json: None, ..self.clone() })))
     }
 
-    /// A digest of it, the same for the same question in another directory. Its form is not a part of it.
+    /// A digest of the question, whichever directory its files are in, and whether it asks for JSON or not.
     pub(crate) fn digest(&self, directory: &Path) -> String {
         let whole = directory.canonicalize().unwrap_or_default();
         let below = |file: &PathBuf| {
@@ -119,7 +119,7 @@ fn found(file: &Path, directories: &[PathBuf]) -> Result<PathWithin, String> {
     }
 }
 
-/// A number that is another one once something in a question's files, and in its directories, has changed.
+/// A hash that changes with the contents of a question's files and directories.
 struct State {
     hasher: DefaultHasher,
     /// The rest of [`COMPARED_BYTES`].
@@ -134,7 +134,7 @@ impl State {
             let added = file.with_place(|place| match place.metadata()? {
                 found if found.is_dir() => state.add_tree(Cursor::new(Directory::at_path(place)?)),
                 found if found.is_file() => state.add_file(File::open(place)),
-                // A FIFO would have its reader wait. The copy refuses it.
+                // Reading a FIFO would wait for its writer. The copy refuses it.
                 _ => Ok(()),
             });
             added.is_ok().hash(&mut state.hasher);
@@ -231,12 +231,12 @@ static QUERY: LazyLock<Json> =
     LazyLock::new(|| schema("question", json!({"type": "string", "description": "the question"})));
 
 static QUERY_BATCH: LazyLock<Json> = LazyLock::new(|| {
-    // Of a question that is wrong, only its own answer says so.
+    // An invalid question fails alone: only its own answer says so.
     let description = "the questions: texts, or objects with question and options of their own";
     schema("questions", json!({"type": "array", "description": description}))
 });
 
-/// `rlm_query(question, …) -> str`, in which a child answers a question, or `rlm_query_batch(questions, …) -> list[str]`, by its name.
+/// The tool `rlm_query(question, …) -> str`, which a child answers, or `rlm_query_batch(questions, …) -> list[str]`.
 #[derive(Debug)]
 struct QueryTool {
     answering: Arc<dyn Answering>,
@@ -267,7 +267,7 @@ impl QueryTool {
         let questions = questions.as_array().into_iter().flatten().enumerate().map(|(at, one)| {
             let mut question = given.clone();
             match one {
-                // Null is as if it were not there.
+                // A field that is null counts as absent.
                 Json::Object(own) => {
                     let given = own.iter().filter(|(name, value)| *name == "question" || !value.is_null());
                     question.extend(given.map(|(name, value)| (name.clone(), value.clone())));
@@ -340,10 +340,10 @@ fn named(call: &Call, schema: &Json) -> Result<Map<String, Json>, ToolError> {
     all.map(json).collect()
 }
 
-/// Reads what was asked.
+/// Reads a question.
 ///
 /// # Errors
-/// A sentence with the field, what it is and what was expected. Schemas say the same, but not of the questions of a batch.
+/// A sentence with the field, its value and what was expected. The tools' schemas check the same, except in a batch.
 fn read(mut given: Map<String, Json>) -> Result<Question, String> {
     let expected = |name: &str, value: &Json, expected: &str| {
         Err(format!("{name} is {}, expected {expected}", cut(&value.to_string(), SHOWN_CHARS)))
@@ -373,7 +373,7 @@ fn read(mut given: Map<String, Json>) -> Result<Question, String> {
     serde_json::from_value(Json::Object(given)).map_err(|error| error.to_string())
 }
 
-/// The answer as text, or what stands for it.
+/// The answer as text, or the text in place of a missing answer.
 fn text(result: Result<RolloutResult, String>) -> String {
     match result {
         Ok(RolloutResult { answer: Some(answer), .. }) => answer,
@@ -395,7 +395,7 @@ fn reason(reason: StopReason) -> String {
     serde_json::to_value(reason).ok().and_then(|name| Some(name.as_str()?.to_owned())).unwrap_or_default()
 }
 
-/// The result with everything that a parent's code may ask.
+/// The result with everything that a parent's code may ask for.
 fn document(result: &Result<RolloutResult, String>) -> Result<Value, ToolError> {
     let document = match result {
         Ok(result) => json!({
@@ -416,7 +416,7 @@ fn document(result: &Result<RolloutResult, String>) -> Result<Value, ToolError> 
     Value::from_json(&document).map_err(|error| ToolError::Failed(error.to_string()))
 }
 
-/// A line on how it went.
+/// A line on how the call went.
 fn summary(tool: &str, answers: &Answers, time: Duration) -> String {
     let seconds = format!("{:.2}s", time.as_secs_f64());
     let before = match answers.before {

@@ -1,4 +1,4 @@
-//! Recursion: how far rollouts may start others, and the tree that they are.
+//! Recursion: how far rollouts may start others, and the tree that they form.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -8,24 +8,24 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::log::Log;
 
-/// Children of a tree that run at once by default.
+/// Most children of a tree that run at once, by default.
 const MAX_RUNNING: usize = 8;
 
 /// Lets code in a session start rollouts of its own, *children*, by `rlm_query` and `rlm_query_batch`.
 #[derive(Clone, Debug)]
 pub struct Recursion {
-    /// How deep the tree may become: with 1, children have no children.
+    /// Most levels of children: with 1, children have no children.
     pub max_depth: u32,
-    /// The levels below the rollout, the first for its children. Where there are fewer, the last one goes on. None by default:
-    /// children are as their parents.
+    /// The settings of each level below the rollout, that of its children first. Levels beyond the last one are like it. Empty by
+    /// default: children are like their parents.
     pub levels: Vec<Level>,
-    /// Children of the whole tree that run at once; 8 by default. One that waits for its own does not count.
+    /// Children of the whole tree that run at once; 8 by default. A child that waits for its own children does not count.
     pub max_running: usize,
-    /// The rollout in its tree. None: it is the root.
+    /// The place of the rollout in its tree. None: it is the root.
     node: Option<Node>,
 }
 
-/// The means of children at one depth.
+/// The settings of children at one depth.
 #[derive(Clone, Debug, Default)]
 pub struct Level {
     /// The model that leads them. None: that of their parents.
@@ -37,22 +37,22 @@ pub struct Level {
 /// A rollout in its tree.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// Levels above it.
+    /// Number of rollouts above this one.
     pub(super) depth: u32,
-    /// The rollout that has started it, and the call whose code has.
+    /// The ids of the rollout that has started this one, and of the call whose code did so.
     pub(super) parent: Option<(String, Option<String>)>,
-    /// The digest of what that code asked.
+    /// The digest of the question that the code asked.
     pub(super) query_digest: Option<String>,
-    /// The log of that rollout, which counts for its children, too.
+    /// The log of the parent, which also counts its children's events.
     pub(super) parent_log: Option<Arc<Log>>,
     /// One permit for each child that may run.
     pub(super) places: Arc<Semaphore>,
-    /// Its own place. None for the root.
+    /// The rollout's own place. None for the root.
     pub(super) place: Option<Arc<Place>>,
 }
 
 impl Recursion {
-    /// So many levels of children.
+    /// Allows this many levels of children.
     #[must_use]
     pub fn new(max_depth: u32) -> Self {
         Self { max_depth, levels: Vec::new(), max_running: MAX_RUNNING, node: None }
@@ -70,7 +70,7 @@ impl Recursion {
         })
     }
 
-    /// The depth of the rollout, and who has started it.
+    /// The depth of the rollout, and the ids of the rollout and of the call that started it.
     pub(super) fn origin(&self) -> (u32, Option<(String, Option<String>)>) {
         self.node.as_ref().map_or((0, None), |node| (node.depth, node.parent.clone()))
     }
@@ -89,26 +89,26 @@ impl Recursion {
         self.node.as_ref()?.parent_log.clone()
     }
 
-    /// The same for a child, which is this node.
+    /// The recursion of a child, which is this node.
     pub(super) fn of_child(&self, node: Node) -> Self {
         Self { node: Some(node), ..self.clone() }
     }
 
-    /// The means of children at this depth.
+    /// The settings of children at this depth.
     pub(super) fn level(&self, depth: u32) -> Option<&Level> {
         let at = usize::try_from(depth).unwrap_or(usize::MAX).saturating_sub(1);
         self.levels.get(at).or(self.levels.last())
     }
 }
 
-/// A child's place among those that run. While the child waits for children of its own, they have it: otherwise all places could
-/// be held by rollouts that wait for one.
+/// A child's place among those that run. While a child waits for its own children, they have its place: otherwise all places
+/// could be held by rollouts that wait.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Semaphore>,
-    /// Calls that wait for children.
+    /// Number of calls that wait for children.
     waiting: AtomicUsize,
-    /// Locked by the one call that waits to have it again.
+    /// The permit of the place. Locked by the one call that waits to have the permit again.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
@@ -127,7 +127,7 @@ impl Place {
         }
     }
 
-    /// Gives the place away until [`Given::take_back`]. Of a call that is given up, the next turn takes it back.
+    /// Gives the place away until [`Given::take_back`]. If the call is given up, the next turn takes the place back.
     pub(super) async fn give(self: &Arc<Self>) -> Given {
         self.waiting.fetch_add(1, SeqCst);
         let given = Given(self.clone());

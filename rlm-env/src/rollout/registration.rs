@@ -1,4 +1,4 @@
-//! A rollout at the endpoint for root tools.
+//! A rollout's registration at the endpoint for root tools.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl RegisteredRollout {
 
 impl Drop for RegisteredRollout {
     fn drop(&mut self) {
-        // None if it has already ended.
+        // None if the registration has ended before.
         let _metrics = self.rootd.unregister(&self.registration.id);
     }
 }

@@ -22,10 +22,10 @@ impl Host {
         self.parts.run(&config, control).await
     }
 
-    /// Begins a rollout that can take further questions, with the question of its configuration. `control` ends the beginning.
+    /// Begins a rollout that can take further questions, with the question of its configuration. `control` can stop the setup.
     ///
     /// # Errors
-    /// The result of a rollout that could not be set up, or was stopped before.
+    /// The result of a rollout that could not be set up, or was stopped before its first turn.
     pub async fn begin<'a>(
         &'a self,
         config: &'a RolloutConfig,
@@ -76,7 +76,7 @@ impl Runner for Parts {
 
 /// A rollout that takes one question after the other: its session, files, conversation, budget and trajectory go on.
 ///
-/// The turns and the time of its limits are those of one question. Results count from the beginning of the rollout. Dropping it, or
+/// The limits of turns and time hold for each question. Results count from the beginning of the rollout. Dropping the rollout, or
 /// the future of a question, ends it at once and removes what it made.
 #[derive(Debug)]
 pub struct Rollout<'a> {
@@ -92,7 +92,7 @@ impl Rollout<'_> {
         self.driver.workspace.fs_path()
     }
 
-    /// Sets the most turns that the next question may take, in place of those of the limits.
+    /// Sets the most turns that the next question may take, in place of the limit of the configuration.
     pub fn set_max_turns(&mut self, turns: u32) {
         self.driver.max_turns = turns;
     }
@@ -101,7 +101,7 @@ impl Rollout<'_> {
     /// children. `context_tokens` is the size of its context window, if it is known.
     ///
     /// # Errors
-    /// The model cannot serve the rollout, whose model stays the one before: a sentence that says why.
+    /// A sentence that says why the model cannot serve the rollout, which keeps the model that it had.
     pub fn set_model(
         &mut self,
         model: Arc<dyn RootModel>,
@@ -123,7 +123,7 @@ impl Rollout<'_> {
         self.question_ended(question.to_owned(), end)
     }
 
-    /// Ends the rollout. The result has the end of the last question.
+    /// Ends the rollout. The result says how the last question ended.
     pub async fn end(self) -> RolloutResult {
         let Self { driver, last } = self;
         let (config, log) = (driver.config, driver.log.clone());

@@ -69,7 +69,7 @@ impl<'a> Setup<'a, '_> {
     /// # Errors
     /// The end of the rollout: it was stopped from outside, or a part could not be made.
     pub(super) async fn prepare(&self) -> Result<RolloutDriver<'a>, End> {
-        // A child's parent waits for it: what its start takes counts.
+        // A parent waits for its child, so the setup of a child counts.
         let is_child = self.config.recursion.as_ref().is_some_and(Recursion::is_of_child);
         let clock = is_child.then(|| Clock::start(self.config.limits.timeout));
         let tools = self.standard_tools().map_err(End::setup_failed)?;
@@ -237,8 +237,8 @@ impl<'a> Setup<'a, '_> {
         self.config.working_dir.as_deref().unwrap_or(workspace.fs_path())
     }
 
-    /// Watches the output of calls, if a sink wants it as it comes. The lines that intercepted calls print come before the code's,
-    /// and are known when the call has ended.
+    /// Watches the output of calls, if a sink wants it as it comes. Not if calls are intercepted: their lines precede the code's
+    /// output, and are known only when the call has ended.
     fn observer(&self) -> Option<Arc<dyn OutputObserver>> {
         let is_root = self.config.recursion.as_ref().is_none_or(|recursion| recursion.origin().0 == 0);
         let is_watched = is_root && self.log.wants_output() && self.config.callbacks == Callbacks::Network;
@@ -309,7 +309,7 @@ impl<'a> Setup<'a, '_> {
         RegisteredRollout::new(self.host.rootd.clone(), &self.host.base_url, &self.config.id, config)
     }
 
-    /// How children are started, if this rollout may have some.
+    /// The recursion of the rollout, if it may have children.
     fn recursion(&self) -> Option<&'a Recursion> {
         self.config.recursion.as_ref().filter(|recursion| recursion.origin().0 < recursion.max_depth)
     }

@@ -18,12 +18,12 @@ pub(super) struct UnderWay {
 }
 
 impl UnderWay {
-    /// The rollout has this ledger.
+    /// Sets the rollout's ledger.
     pub(super) fn has_ledger(&self, ledger: &Arc<Ledger>) {
         self.ledger.get_or_init(|| ledger.clone());
     }
 
-    /// The rollout works on a question that this control ends, until this time if there is a limit.
+    /// Sets the control that ends the running question, and the question's end if there is a limit.
     pub(super) fn works_until(&self, control: &Control, end: Option<Instant>) {
         *self.question() = (control.clone(), end);
     }
@@ -33,7 +33,7 @@ impl UnderWay {
         self.ledger.get()
     }
 
-    /// Runs a child to its end, also when nobody waits for its result any more.
+    /// Runs a child to its end, even if nobody waits for its result any more.
     pub(super) fn run_child<T: Send + 'static>(
         &self,
         child: impl Future<Output = T> + Send + 'static,

@@ -14,12 +14,12 @@ pub struct CallClock(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Where the worker looks.
+    /// The directory in which the worker looks.
     control: Option<ControlDir>,
     /// Number of calls for which the clock stands still.
     waiting: usize,
     stood_still: Duration,
-    /// When it began to stand still, on `CLOCK_MONOTONIC`.
+    /// Time at which the clock began to stand still, on `CLOCK_MONOTONIC`.
     since: Option<Duration>,
 }
 
@@ -29,7 +29,7 @@ impl CallClock {
         self.state().control = Some(control.clone());
     }
 
-    /// A call begins.
+    /// Begins a call.
     pub(super) fn begin(&self) {
         let mut state = self.state();
         if state.stood_still > Duration::ZERO || state.since.is_some() {

@@ -21,9 +21,9 @@ pub enum SessionError {
     /// The worker ended before it was ready. Nothing is left behind.
     #[error("the worker ended before it was ready ({status}): {words}")]
     NotReady {
-        /// Its exit status.
+        /// The exit status of the worker.
         status: String,
-        /// The end of its standard error.
+        /// The end of the worker's standard error.
         words: String,
     },
     /// The worker was not ready in time and was killed. Nothing is left behind.
@@ -32,9 +32,9 @@ pub enum SessionError {
     /// The worker is dead, with everything it started. [`Session::restart`](super::Session::restart) starts a new one.
     #[error("the worker died ({status}){}", last_words(log_tail))]
     Died {
-        /// Its exit status.
+        /// The exit status of the worker.
         status: String,
-        /// The end of its log.
+        /// The end of the worker's log.
         log_tail: String,
     },
     /// The worker sent something other than a response. It still runs; restart it to be sure of its state.

@@ -22,7 +22,7 @@ use tokio::task::yield_now;
 use super::error::{SessionError, io_error};
 use super::process::watch_fd;
 
-/// Wanted size of a FIFO in bytes: what a call may print while nobody reads.
+/// Wanted size of a FIFO in bytes: a call may print this much while nobody reads.
 const FIFO_BYTES: i32 = 1 << 20;
 
 /// Bytes read at a time.
@@ -39,8 +39,8 @@ pub enum OutputStream {
 
 /// Watches the output of a session's calls as it comes.
 pub trait OutputObserver: fmt::Debug + Send + Sync {
-    /// A piece of the running call's output, in order within its stream. Must not block for long: what comes faster than it is
-    /// taken is left out to the end of the call. The response has all of it.
+    /// Gets a piece of the running call's output, in order within its stream. Must not block for long: output that comes faster
+    /// than it is taken is left out until the call has ended. The response has all output.
     fn output(&self, stream: OutputStream, text: &str);
 }
 
@@ -73,7 +73,7 @@ impl Live {
         })
     }
 
-    /// Passes on what comes, for as long as it is polled. Cancel-safe.
+    /// Passes on output as it comes, for as long as the future is polled. Cancel-safe.
     pub(super) async fn watch(live: &mut Option<Self>) -> Infallible {
         let Some(Self { stdout, stderr, observer }) = live else { return pending().await };
         loop {
@@ -86,7 +86,7 @@ impl Live {
         }
     }
 
-    /// Passes on what is left of a call that has ended.
+    /// Passes on the rest of the output of a call that has ended.
     pub(super) fn finish(&mut self) {
         self.stdout.finish(&*self.observer);
         self.stderr.finish(&*self.observer);
@@ -104,17 +104,17 @@ impl Fifo {
     /// Passes on the next piece.
     async fn next(&mut self, observer: &dyn OutputObserver) {
         let Self { stream, file, text, .. } = self;
-        // An error: the runtime is shutting down.
+        // An error means that the runtime is shutting down.
         let Ok(mut guard) = file.readable().await else { return pending().await };
         if text.read(guard.get_inner(), READ_BYTES, |text| observer.output(*stream, text)) < READ_BYTES {
             guard.clear_ready();
         }
     }
 
-    /// Passes on what is there now, and the beginning of a character.
+    /// Passes on the output that is there now, and an incomplete character at its end.
     fn finish(&mut self, observer: &dyn OutputObserver) {
         let pass_on = |text: &str| observer.output(self.stream, text);
-        // What comes after this is not the call's.
+        // Output that comes after this moment does not belong to the call.
         let mut left = waiting_bytes(self.file.get_ref()).unwrap_or(0);
         while left > 0 {
             match self.text.read(self.file.get_ref(), left, pass_on) {
@@ -134,7 +134,7 @@ impl Fifo {
 struct Undecoded(Vec<u8>);
 
 impl Undecoded {
-    /// Reads once, and passes on what it has read. Returns the number of bytes.
+    /// Reads once, and passes on the text. Returns the number of bytes.
     fn read(&mut self, mut file: &File, most: usize, pass_on: impl FnOnce(&str)) -> usize {
         let begun = self.0.len();
         self.0.resize(begun + most.min(READ_BYTES), 0);
@@ -151,7 +151,7 @@ impl Undecoded {
 
 impl Drop for Fifo {
     fn drop(&mut self) {
-        // Its directory may be gone.
+        // The directory may be gone.
         let _gone = std::fs::remove_file(&self.path);
     }
 }
@@ -159,7 +159,7 @@ impl Drop for Fifo {
 fn open(path: &Path) -> io::Result<File> {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
-    // A smaller one does as well: it is full sooner.
+    // A smaller FIFO works as well, but is full sooner.
     let _smaller = fcntl(&file, FcntlArg::F_SETPIPE_SZ(FIFO_BYTES));
     Ok(file)
 }

@@ -233,7 +233,7 @@ impl Session {
             source: error.into(),
         })?;
         self.seq += 1;
-        // As text: a `Value` would lose digits.
+        // The request is made as text: a `Value` would lose digits.
         let request = format!(r#"{{"op": "set", "seq": {}, "variables": {variables}}}"#, self.seq);
         self.wire.queue(request.as_bytes());
         self.response_within(Some(OPERATION_LIMIT + self.config.margin)).await
@@ -283,7 +283,7 @@ impl Session {
         }
     }
 
-    /// The response to the latest request, after which the session is as it says.
+    /// The response to the latest request. The session's state is updated from it.
     async fn taken(&mut self) -> Result<Response, SessionError> {
         let response = self.response().await?;
         self.last_answer = response.answer.clone();
@@ -346,7 +346,7 @@ impl Session {
         }
     }
 
-    /// The last step of the ladder: the worker does not respond even to its own time limit.
+    /// Replaces a worker that does not respond even at its own time limit.
     async fn replace_mute_worker(&mut self, limit: Duration) -> Result<Response, SessionError> {
         self.replacements = self.replacements.saturating_add(1);
         let answer = self.last_answer.clone();
@@ -385,7 +385,7 @@ impl Session {
         // The old FIFOs are removed first.
         self.live = None;
         self.live = live(&self.config, &self.control)?;
-        // What was final in the old session is not final in this one.
+        // An answer that was final in the old session is not final in this one.
         self.last_answer.ready = false;
         (self.process, self.wire) = start_worker(&self.config, &self.control).await?;
         Ok(())
@@ -403,7 +403,7 @@ impl Session {
         self.process.pid()
     }
 
-    /// How the worker died, if it is dead or dying; waits until it is dead. Returns None at once while it is alive.
+    /// The death of the worker, if it is dead or dying; waits until it is dead. Returns None at once while it is alive.
     pub(crate) async fn death(&mut self) -> Option<SessionError> {
         if !self.process.is_dead() && self.wire.has_reader() {
             return None;
@@ -430,7 +430,7 @@ impl Session {
         &self.stale
     }
 
-    /// A call begins, though its code does not yet.
+    /// Begins a call, though not yet its code.
     pub(crate) fn begin_clock(&self) {
         self.config.clock.begin();
     }

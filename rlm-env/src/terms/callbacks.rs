@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How code in a session calls root tools.
+/// The way in which code in a session calls root tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Callbacks {

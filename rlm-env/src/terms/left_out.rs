@@ -23,9 +23,9 @@ pub enum LeftOutReason {
     Gitignore,
     /// A pattern of the filter excludes it.
     Exclude,
-    /// It is a symbolic link, whose target may be outside the context.
+    /// A symbolic link, whose target may be outside the context.
     SymbolicLink,
-    /// It is a socket, a FIFO or a device.
+    /// A socket, a FIFO or a device.
     Special,
 }
 

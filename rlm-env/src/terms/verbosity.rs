@@ -1,6 +1,6 @@
-//! How much the system prompt explains to root models.
+//! The extent of the explanations in the system prompt of root models.
 
-/// How much the system prompt explains.
+/// The extent of the explanations in the system prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verbosity {
     /// Rules only, for models that were trained on them.

@@ -177,7 +177,7 @@ impl Actor {
                     return Err(ToolFault::BadArguments(response.hint.unwrap_or_default()));
                 }
                 Ok(response) => return Ok(self.reply(response).await),
-                // It was killed before this call but had not yet died.
+                // The worker was killed before this call but had not yet died.
                 Err(SessionError::Died { .. }) if !session.was_read() && !was_replaced => was_replaced = true,
                 Err(error) => return Err(self.failed(error).await),
             }
@@ -318,7 +318,7 @@ impl Actor {
         if session.reset().await.is_ok_and(|response| RESET.contains(&response.outcome)) {
             return Ok(());
         }
-        // Its worker cannot do it: a new one takes its place.
+        // The worker cannot reset its session: a new one takes its place.
         end_busy(self.session.take()).await;
         self.session = Some(self.start().await?);
         Ok(())

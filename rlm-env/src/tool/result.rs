@@ -75,7 +75,7 @@ pub struct CallValue {
     pub interrupted: bool,
     /// The texts above that are cut; null if none is.
     pub truncated: Option<Cuts>,
-    /// How much of the session is left: `kept` everything, `restored` what could be saved, `reset` only files.
+    /// The part of the session that is left: `kept` everything, `restored` what could be saved, `reset` only files.
     pub state: State,
     /// The answer after the call: `{"ready", "content"}`.
     pub answer: Answer,
@@ -150,9 +150,9 @@ pub struct ScriptValue {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ToolReply {
-    /// For programs.
+    /// The result for programs.
     pub result: ToolResult<CallValue>,
-    /// The same as text for a model: the output as a person would see it, with notes in square brackets.
+    /// The result as text for a model: the output as a person would see it, with notes in square brackets.
     pub text: String,
 }
 

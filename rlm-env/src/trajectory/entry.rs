@@ -84,16 +84,16 @@ pub struct RolloutStarted {
     /// The rollout whose code has started this one; none for one that a host has started.
     #[serde(default)]
     pub parent: Option<String>,
-    /// The call whose code has.
+    /// The call whose code has started this rollout.
     #[serde(default)]
     pub parent_call_id: Option<String>,
-    /// A digest of what that code asked, by which a replay knows the question.
+    /// A digest of the question that the code asked, by which a replay knows it.
     #[serde(default)]
     pub query_digest: Option<String>,
     /// `bash` or `python`.
     pub language: String,
-    /// How code calls root tools. Trajectories of older versions do not have this field; it was always over the
-    /// network.
+    /// The way in which code calls root tools. Trajectories of older versions do not have this field; code then called
+    /// over the network.
     #[serde(default)]
     pub callbacks: Callbacks,
     /// The root model.
@@ -120,9 +120,9 @@ pub struct RolloutStarted {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Message {
-    /// Its turn: 0 before the model's first reply, then 1, 2, …
+    /// The turn of the message: 0 before the model's first reply, then 1, 2, …
     pub turn: u32,
-    /// Its purpose.
+    /// The purpose of the message.
     pub kind: MessageKind,
     /// The message in OpenAI's form, as sent or received. An output's `tool_call_id` is that of its call.
     pub message: Json,
@@ -154,9 +154,9 @@ pub enum MessageKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ModelRetry {
-    /// Its turn, from 1.
+    /// The turn of the request, from 1.
     pub turn: u32,
-    /// Why it failed.
+    /// Why the request failed.
     pub error: String,
     /// Seconds until the next attempt, as the server asks for or growing with each.
     pub wait_seconds: f64,
@@ -166,9 +166,9 @@ pub struct ModelRetry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ModelChanged {
-    /// The number of turns before it.
+    /// The number of turns before the change.
     pub turn: u32,
-    /// The model from here on.
+    /// The model after the change.
     pub model: String,
 }
 
@@ -176,9 +176,9 @@ pub struct ModelChanged {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ModelCall {
-    /// Its turn, from 1.
+    /// The turn of the request, from 1.
     pub turn: u32,
-    /// True if it asked for a summary of older turns instead of the next message.
+    /// True if the request asked for a summary of older turns instead of the next message.
     pub is_summary: bool,
     /// The model.
     pub model: String,
@@ -217,7 +217,7 @@ pub struct ModelCall {
     /// Id of the request, if the server was told one and replied.
     #[serde(default)]
     pub request_id: Option<String>,
-    /// As in [`Message`]: `extra`, whose tokens would tell the reasoning.
+    /// Parts that are left out, as in [`Message`]: of `extra`, whose tokens would tell the reasoning.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }
@@ -260,11 +260,11 @@ pub struct CallEnded {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SubCall {
-    /// The call of the root model in which it was made; null if it ended between calls.
+    /// The call of the root model in which the request was made; null if it ended between calls.
     pub call_id: Option<String>,
-    /// The `llm_batch` call that it belongs to.
+    /// The `llm_batch` call that the request belongs to.
     pub batch_id: String,
-    /// The index of its prompt in the batch, from 0.
+    /// The index of the request's prompt in the batch, from 0.
     pub index: usize,
     /// The number of this request for that prompt, from 0: a sub-LLM that calls tools takes several.
     pub step: u32,
@@ -276,10 +276,10 @@ pub struct SubCall {
     pub messages: Vec<Json>,
     /// The reply.
     pub reply: Option<Json>,
-    /// As in [`ModelCall`].
+    /// The same field as in [`ModelCall`].
     #[serde(default)]
     pub extra: Option<Json>,
-    /// As in [`Message`], of all messages and of `extra`.
+    /// Parts that are left out, as in [`Message`], of all messages and of `extra`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     /// Why there is no reply.
@@ -341,9 +341,9 @@ pub struct RolloutEnded {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RolloutScored {
-    /// From 0 to 1. None: it could not be scored.
+    /// The score from 0 to 1. None: the answer could not be scored.
     pub score: Option<f64>,
-    /// Why it could not.
+    /// Why the answer could not be scored.
     pub error: Option<String>,
 }
 

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::entry::{Entry, Event};
 
-/// The largest image in bytes. Anthropic takes 5 MiB of its base64, which is a third longer.
+/// The largest image in bytes. Anthropic takes 5 MiB of base64, which is a third longer than the image.
 pub(crate) const MAX_IMAGE_BYTES: u64 = (5 << 20) / 4 * 3;
 
 /// Media types of images, and the ends of the names of their files.
@@ -57,7 +57,7 @@ pub fn image_places<'a>(message: &'a Json, dir: &'a Path) -> impl Iterator<Item 
 /// Reads an image's file: a regular one, of a size that a writer makes. No link is followed, since anyone may have made them.
 ///
 /// # Errors
-/// It is not there, or no such file.
+/// The file is missing, or is not one that a writer makes.
 pub fn read_image(path: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
@@ -70,7 +70,7 @@ pub fn read_image(path: &Path) -> io::Result<Vec<u8>> {
     Ok(data)
 }
 
-/// A message in which a word stands for the data of each image.
+/// The message with a word in place of the data of each image.
 pub(crate) fn without_image_data(message: &Json) -> Cow<'_, Json> {
     if !urls(message).any(is_data) {
         return Cow::Borrowed(message);
@@ -108,7 +108,7 @@ pub(super) fn with_files<'a>(entry: &'a Entry, dir: &Path) -> io::Result<Cow<'a,
     Ok(entry)
 }
 
-/// Writes a file whole, for its owner alone. The name tells the content, so one that is there already is the same.
+/// Writes a file whole, for its owner alone. The name tells the content, so a file that exists already is the same.
 fn write(dir: &Path, name: &str, data: &[u8]) -> io::Result<()> {
     let path = dir.join(name);
     if path.symlink_metadata().is_ok_and(|there| there.is_file() && there.len() == data.len() as u64) {

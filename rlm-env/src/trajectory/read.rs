@@ -39,7 +39,7 @@ pub enum Line {
     CutOff {
         /// The number of the line, from 1.
         line: u64,
-        /// Its length so far.
+        /// The length of the line so far.
         bytes: usize,
     },
 }
@@ -74,7 +74,7 @@ pub enum ReadError {
         line: u64,
         /// The rollout.
         rollout: String,
-        /// Its version.
+        /// The version of the trajectory.
         found: u32,
     },
 }

@@ -51,7 +51,7 @@ impl Writer {
         }
         // If it has become a pipe in the meantime, do not wait for a reader.
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        // What a model says may sign or encrypt what it thinks: a new file is for its owner alone.
+        // A model's messages may sign or encrypt its reasoning: a new file is for its owner alone.
         let mut options = OpenOptions::new();
         let options = options.read(true).append(true).create(true).mode(0o600);
         let file = options.custom_flags(flags.bits()).open(path)?;

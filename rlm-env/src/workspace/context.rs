@@ -17,10 +17,10 @@ pub enum Context {
     /// Nothing.
     #[default]
     Nothing,
-    /// Copies of these. The contents of a single directory are copied into the working directory itself; otherwise each
+    /// Copies of these paths. The contents of a single directory are copied into the working directory itself; otherwise each
     /// path is copied under its own name.
     Paths(Vec<PathBuf>),
-    /// The same of what lies in a directory that code may write to meanwhile.
+    /// Copies, in the same way, of paths in a directory that code may write to at the same time.
     Within(Vec<PathWithin>),
     /// A text, as `context.txt`.
     Text(String),
@@ -28,24 +28,24 @@ pub enum Context {
     Json(Json),
     /// Files, by name and content.
     Files(Vec<(String, Vec<u8>)>),
-    /// All of these. Directories keep their own names.
+    /// Several contexts together. Directories keep their own names.
     Together(Vec<Self>),
 }
 
-/// A file or a directory that was found in a directory to which code may write. Whatever is at its path by now: what is opened is
-/// that one, or nothing.
+/// A file or a directory that was found in a directory to which code may write. Opening it gives the file that was found, or
+/// nothing, whatever is at its path by then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathWithin {
     path: PathBuf,
     directory: PathBuf,
-    /// Its path from there, without links.
+    /// The path of the file from `directory` on, without links.
     below: PathBuf,
     identity: Identity,
 }
 
 impl PathWithin {
-    /// Finds what is at a path that begins at the first of these directories. It must lie in one of them, links followed; None if
-    /// it does not.
+    /// Finds what is at a path that begins at the first of these directories. With links followed, it must lie in one of them;
+    /// None if it does not.
     ///
     /// # Errors
     /// Nothing is there, or it cannot be reached.
@@ -64,16 +64,16 @@ impl PathWithin {
         Ok(Some(Self { path, directory, below, identity }))
     }
 
-    /// Its path, for its name and errors.
+    /// The path of the file, for its name and for errors.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Does something with a path that leads to it, and to nothing else, for as long as that takes.
+    /// Runs `act` with a path that leads to the file, and to nothing else, for as long as that takes.
     ///
     /// # Errors
-    /// The error of `act`, or that the place is not there any more.
+    /// The error of `act`, or that the file is not there any more.
     pub fn with_place<T>(&self, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
         let handle = handle(&self.directory, &self.below)?;
         if Identity::from(&handle.metadata()?) != self.identity {
@@ -83,7 +83,7 @@ impl PathWithin {
     }
 }
 
-/// No link is followed.
+/// Opens a file without following links.
 fn handle(directory: &Path, below: &Path) -> io::Result<File> {
     Directory::at_path(directory)?.handle_below(below)
 }
@@ -95,9 +95,9 @@ pub enum ContextError {
     /// A path of the context is not a file or a directory.
     #[error("the context contains a {kind}, {}: expected only files and directories", shown(path))]
     Special {
-        /// Its path.
+        /// The path.
         path: PathBuf,
-        /// Its kind: `socket`, `FIFO`, …
+        /// The kind of the file: `socket`, `FIFO`, …
         kind: &'static str,
     },
     /// The context is larger than the limit.
@@ -149,7 +149,7 @@ pub enum ContextError {
     /// Reading a path of the context failed: it is missing, or permissions forbid it, or the disk failed.
     #[error("cannot read {}", shown(path))]
     Read {
-        /// Its path.
+        /// The path.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -158,7 +158,7 @@ pub enum ContextError {
     /// Reading something below a path of the context failed.
     #[error("cannot read {}, which `exclude` can leave out", shown(path))]
     ReadEntry {
-        /// Its path.
+        /// The path.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -167,7 +167,7 @@ pub enum ContextError {
     /// Copying a file failed, on either side.
     #[error("cannot copy {}", shown(path))]
     Copy {
-        /// Its path.
+        /// The path.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -176,7 +176,7 @@ pub enum ContextError {
     /// Writing to the working directory failed.
     #[error("cannot write {}", shown(path))]
     Write {
-        /// Its path.
+        /// The path.
         path: PathBuf,
         /// The system's error.
         #[source]

@@ -16,8 +16,8 @@ pub struct ContextFilter {
 }
 
 impl ContextFilter {
-    /// With `gitignore`, leaves out what the `.gitignore` files in a directory exclude, and the files of version control,
-    /// such as `.git`. `exclude` has patterns in the syntax of `.gitignore` from the top of each directory, which come before
+    /// With `gitignore`, leaves out the files that `.gitignore` files in a directory exclude, and the files of version control,
+    /// such as `.git`. `exclude` has patterns in the syntax of `.gitignore`, relative to the top of each directory. They override
     /// those of files: one with `!` includes what a file excludes.
     ///
     /// # Errors
@@ -26,8 +26,8 @@ impl ContextFilter {
         Ok(Self { gitignore, exclude: IgnoreRules::of_patterns(exclude)? })
     }
 
-    /// The rules for the entries of a directory, given those for the directory above. `path` is the directory's, from the
-    /// top, and `names` are its entries'.
+    /// The rules for the entries of a directory, given those for the directory above. `path` is the path of the directory from
+    /// the top, and `names` are the names of its entries.
     pub(super) fn rules<'a>(
         &self,
         above: IgnoreRules,
@@ -62,7 +62,7 @@ impl ContextFilter {
     }
 }
 
-/// With `gitignore`, and no patterns.
+/// A filter with `gitignore` and without patterns.
 impl Default for ContextFilter {
     fn default() -> Self {
         Self { gitignore: true, exclude: IgnoreRules::default() }

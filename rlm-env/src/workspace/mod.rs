@@ -2,8 +2,8 @@
 //!
 //! | name | what |
 //! | --- | --- |
-//! | `rlm-host-XXXXXX/` | private to a host process; what a killed one left is removed by the next |
-//! | `rlm-host-XXXXXX/ID/` | a rollout's; or `KEEP/ID/`, where it is to be kept |
+//! | `rlm-host-XXXXXX/` | private to a host process; the next one removes it if its host was killed |
+//! | `rlm-host-XXXXXX/ID/` | the directory of a rollout; or `KEEP/ID/`, where it is to be kept |
 //! | `…/ID/rlm_fs/` | the session's working directory: the context |
 //! | `…/ID/rlm_messages.jsonl` | the transcript |
 //! | `…/ID/rlm_control/` | where host and worker meet |
@@ -121,13 +121,13 @@ impl Workspace {
         &self.control_path
     }
 
-    /// True if it stays when the rollout has ended.
+    /// True if the directory stays when the rollout has ended.
     pub(crate) fn is_kept(&self) -> bool {
         self.tree.is_kept()
     }
 
-    /// Copies the context, as its filter says, into the empty working directory and returns its summary. From then on, a directory that is
-    /// to be kept is kept.
+    /// Copies the context, as its filter says, into the empty working directory and returns its summary. From then on, a
+    /// directory that is to be kept is kept.
     ///
     /// Cancelling stops the copy soon, and the future waits for that. Dropping the future stops it too; the directory
     /// is then removed once the copy has stopped.
@@ -227,7 +227,7 @@ impl Drop for Tree {
     }
 }
 
-/// The directory that contains a rollout's.
+/// The parent of a rollout's directory.
 #[derive(Debug)]
 enum Parent {
     Host(HostDir),

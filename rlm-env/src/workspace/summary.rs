@@ -16,7 +16,7 @@ use crate::terms::{LeftOut, LeftOutReason};
 /// Number of top-level entries, and of files in the whole tree, that are kept: the largest.
 const KEPT: usize = 100;
 
-/// Number of these that the text names.
+/// Number of kept entries, and of kept files, that the text names.
 const ENTRIES_IN_TEXT: usize = 10;
 const FILES_IN_TEXT: usize = 5;
 const EXTENSIONS_IN_TEXT: usize = 8;
@@ -43,7 +43,7 @@ pub(super) struct Tally {
     files: u64,
     dirs: u64,
     bytes: u64,
-    /// The last one is being filled.
+    /// Top-level entries. The last one is being filled.
     entries: Vec<TopEntry>,
     /// Number of entries that are counted but not kept.
     dropped_entries: u64,

@@ -25,7 +25,7 @@ const MAX_PENDING: usize = 64 << 20;
 /// The file: a message per line, in OpenAI's form, appended and never rewritten.
 #[derive(Debug)]
 pub(crate) struct Transcript {
-    /// None: the transcript has ended.
+    /// The file. None: the transcript has ended.
     file: Option<File>,
     directory: Directory,
     name: &'static str,

@@ -181,8 +181,8 @@ fn raise_descriptor_limit() -> anyhow::Result<usize> {
 fn serve(settings: Settings) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let served = runtime.block_on(serve_until_signals(settings));
-    // This drops calls that were cut off, which kills their programs. It does not wait longer for a thread that still decodes
-    // a large body.
+    // Drops calls that were cut off, which kills their programs. The shutdown does not wait longer for a thread that still
+    // decodes a large body.
     runtime.shutdown_timeout(LAST_CALLS);
     served
 }

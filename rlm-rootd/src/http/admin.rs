@@ -181,7 +181,7 @@ pub(super) async fn unregister(
 }
 
 fn read(body: &[u8]) -> Result<RolloutRequest, String> {
-    // serde would take a list for the fields in their order.
+    // serde would accept a list as the fields in their order.
     if body.trim_ascii_start().first() == Some(&b'[') {
         return Err("the body must be a JSON object, not list".to_owned());
     }

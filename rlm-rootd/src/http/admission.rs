@@ -22,7 +22,7 @@ use crate::offload::LARGE_BYTES;
 use crate::rollout::{ARGUMENT_KIB, Rollout};
 use crate::rootd::RootdConfig;
 
-/// Decoded arguments up to this many bytes need no share of their rollout's.
+/// Decoded arguments up to this many bytes need no share of their rollout's limit.
 const SMALL_ARGUMENT_BYTES: usize = 1 << 20;
 
 /// An admitted request.

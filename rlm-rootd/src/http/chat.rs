@@ -46,6 +46,6 @@ pub(super) async fn complete(
 
 fn parse(body: &[u8], limits: &Limits) -> Result<Json, String> {
     let value = Value::from_json_text(body, limits).map_err(|error| format!("Invalid JSON: {error}"))?;
-    // An int that is too large for the tree is named.
+    // The error names an int that is too large for the tree.
     value.to_json(usize::MAX).map_err(|error| format!("the request cannot be sent on: {error}"))
 }

@@ -21,7 +21,7 @@ pub(super) struct Context {
     pub(super) base_url: Arc<str>,
 }
 
-/// The id in a path. One that is not UTF-8 names no rollout.
+/// The id in a path. An id that is not UTF-8 names no rollout.
 pub(super) type Id = Result<Path<String>, PathRejection>;
 
 pub(super) fn id(id: Id) -> Result<String, HttpError> {

@@ -10,7 +10,7 @@ use crate::rootd::Shared;
 /// The status of a request whose caller went away.
 const CANCELLED: u16 = 499;
 
-/// A request's line in the log. It is written, and the request counted, on drop; without a status, as [`CANCELLED`].
+/// A request's line in the log. On drop, it is written and the request is counted; without a status, as [`CANCELLED`].
 pub(super) struct Record {
     shared: Arc<Shared>,
     id: u64,
@@ -39,7 +39,7 @@ impl Record {
         self.route.get_or_init(|| route);
     }
 
-    /// Names a rollout that exists and whose secret was presented: no text of a stranger's enters the log.
+    /// Names a rollout that exists and whose secret was presented: no stranger's text enters the log.
     pub(super) fn set_rollout(&self, id: &str) {
         self.rollout.get_or_init(|| id.to_owned());
     }

@@ -36,43 +36,43 @@ impl Budget {
 pub struct Estimate {
     /// The model, whose price gives the cost.
     pub model: Arc<str>,
-    /// Tokens of its prompt.
+    /// Tokens of the prompt.
     pub prompt_tokens: u64,
-    /// The tokens of its prompt that are likely read from the server's cache.
+    /// The tokens of the prompt that are likely read from the server's cache.
     pub cached_tokens: u64,
-    /// Most tokens of its completion; 0 without a limit.
+    /// Most tokens of the completion; 0 without a limit.
     pub completion_tokens: u64,
-    /// It is the request for which its ledger reserves something: [`super::Ledger::reserve_later`].
+    /// True for the request for which its ledger reserves something: [`super::Ledger::reserve_later`].
     pub is_reserved: bool,
 }
 
 /// The cost of a request that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Usage {
-    /// Tokens of its prompt, with those in the server's cache.
+    /// Tokens of the prompt, with those in the server's cache.
     pub prompt_tokens: u64,
-    /// Tokens of its completion, with those of its reasoning.
+    /// Tokens of the completion, with those of its reasoning.
     pub completion_tokens: u64,
-    /// The tokens of its prompt that were read from the server's cache.
+    /// The tokens of the prompt that were read from the server's cache.
     pub cached_tokens: u64,
-    /// The tokens of its prompt that were written to the server's cache at a price of their own.
+    /// The tokens of the prompt that were written to the server's cache at a price of their own.
     pub cache_write_tokens: u64,
-    /// The tokens of its completion that are reasoning.
+    /// The tokens of the completion that are reasoning.
     pub reasoning_tokens: u64,
-    /// Its cost in USD, where the server told it.
+    /// The cost in USD, if the server reported it.
     pub cost_usd: Option<f64>,
     /// True if the tokens are estimates because the server did not report them.
     pub is_estimated: bool,
 }
 
 impl Usage {
-    /// So many tokens, without a cache or reasoning.
+    /// A usage of so many tokens, without a cache or reasoning.
     #[must_use]
     pub fn new(prompt_tokens: u64, completion_tokens: u64) -> Self {
         Self { prompt_tokens, completion_tokens, ..Self::default() }
     }
 
-    /// The cost in USD: what the server told, or else by this price. None without both.
+    /// The cost in USD: as the server reported it, or else by this price. None without both.
     #[must_use]
     pub fn cost_usd(&self, price: Option<Price>) -> Option<f64> {
         self.cost_usd.or_else(|| Some(self.cost_by(&price?) as f64 / UNITS_PER_USD))
@@ -112,7 +112,7 @@ impl std::ops::Add for Usage {
             cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
             cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
             reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
-            // Of nothing and nothing, no server has told a cost.
+            // For no tokens at all, no server has reported a cost.
             cost_usd: match self.cost_usd.or(other.cost_usd) {
                 None => None,
                 Some(_) => cost(&self).zip(cost(&other)).map(|(one, other)| one + other),
@@ -147,22 +147,22 @@ pub struct Amounts {
     pub completion_tokens: u64,
     /// Tokens of prompts that were read from a cache.
     pub cached_tokens: u64,
-    /// Tokens of both.
+    /// Tokens of prompts and completions.
     pub tokens: u64,
     /// Cost in USD; none if the price of one of the models is unknown.
     pub cost_usd: Option<f64>,
 }
 
-/// The rest of a [`Budget`]; none where it has no limit.
+/// The rest of a [`Budget`]; None where the budget has no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Left {
-    /// Requests.
+    /// Requests that may still be sent.
     pub calls: Option<u64>,
-    /// Tokens of prompts and completions together.
+    /// Tokens of prompts and completions that are left.
     pub tokens: Option<u64>,
-    /// Tokens of completions.
+    /// Tokens of completions that are left.
     pub completion_tokens: Option<u64>,
-    /// USD.
+    /// USD that are left.
     pub cost_usd: Option<f64>,
 }
 
@@ -186,14 +186,14 @@ pub(super) struct Sum {
     pub(super) prompt_tokens: u64,
     pub(super) completion_tokens: u64,
     pub(super) cached_tokens: u64,
-    /// In units of 10⁻¹² USD, of the calls that have a price.
+    /// Cost of the calls that have a price, in units of 10⁻¹² USD.
     pub(super) cost: u64,
-    /// Calls that have none.
+    /// Number of calls that have no price.
     pub(super) unpriced: u64,
 }
 
 impl Sum {
-    /// The most that a request may cost. What of its prompt is not read from a cache may be written to it.
+    /// The most that a request may cost. Tokens of its prompt that are not read from a cache may be written to it.
     pub(super) fn most(estimate: &Estimate, price: Option<Price>) -> Self {
         let Estimate { prompt_tokens, cached_tokens, completion_tokens, .. } = *estimate;
         let cached_tokens = cached_tokens.min(prompt_tokens);

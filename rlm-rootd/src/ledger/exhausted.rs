@@ -17,7 +17,7 @@ pub enum Exhausted {
         reserved: u64,
         /// The budget.
         limit: u64,
-        /// Whose budget it is.
+        /// The owner of the budget.
         whose: Whose,
     },
     /// The budget is in USD, and the model has no price.
@@ -29,7 +29,7 @@ pub enum Exhausted {
     },
 }
 
-/// Whose budget does not allow a request.
+/// The owner of a budget that does not allow a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// The budget of the rollout itself.
@@ -105,7 +105,7 @@ impl Exhausted {
         matches!(self, Self::Short { whose: Whose::All, .. } | Self::Refused { .. })
     }
 
-    /// The same, of a budget that was found to be that of somebody else.
+    /// This error, as that of another owner's budget.
     pub(super) fn of(self, outer: Whose) -> Self {
         match self {
             Self::Short { resource, needed, left, reserved, limit, whose: Whose::Own } => {

@@ -3,14 +3,14 @@
 //! Each request to a model reserves the most that it may cost before it is sent, and is settled at its cost afterwards. Both
 //! happen under one lock, so concurrent requests cannot spend the same money twice.
 //!
-//! A request reserves the estimated tokens of its prompt and the limit of its completion. The second is a bound, the first is
+//! A request reserves the estimated tokens of its prompt and the limit of its completion. The limit is a bound, the estimate is
 //! not: a prompt of more tokens than estimated exceeds a budget by the difference.
 //!
 //! Several rollouts may spend from one ledger besides their own ([`Ledger::within`]): a request needs room in each. Locks are taken
 //! from the own ledger outwards. The outermost one may be in another program ([`RemoteLedger`]), which is asked last, with no lock taken.
 //!
 //! A `Reservation` that is dropped gives back what it held, unless its request was sent: then the request may have cost
-//! all of it, and that is what it is settled at.
+//! all of it, and the reservation is settled at that.
 
 mod amounts;
 mod exhausted;
@@ -52,9 +52,9 @@ pub struct Ledger {
 struct State {
     used: Sum,
     reserved: Sum,
-    /// Reserved for one later request of each rollout, and for shares.
+    /// The amounts reserved for one later request of each rollout, and for shares.
     reserve: Sum,
-    /// The part of it that is for this ledger's own request.
+    /// The part of `reserve` that is for this ledger's own request.
     own_reserve: Sum,
     is_estimated: bool,
 }
@@ -114,7 +114,7 @@ impl Ledger {
         std::iter::successors(Some(self), |ledger| ledger.shared.as_deref())
     }
 
-    /// The ledger of several rollouts together, around those of the tree.
+    /// The ledger of all rollouts of a batch, outside of those of the tree.
     fn batch(&self) -> Option<&Arc<Self>> {
         self.all().filter_map(|ledger| ledger.shared.as_ref()).find(|shared| shared.whose() == Whose::All)
     }
@@ -128,7 +128,7 @@ impl Ledger {
     /// True if requests need a bound on their completion to stay within the budgets.
     #[must_use]
     pub fn bounds_completions(&self) -> bool {
-        // What the other program limits is not known here.
+        // The limits of the other program are not known here.
         self.all().any(|ledger| ledger.budget.bounds_completions()) || self.remote().is_some()
     }
 
@@ -176,10 +176,10 @@ impl Ledger {
         }
     }
 
-    /// Reserves this much for one later request, in place of what is reserved for it, if there is room for it and for `next` before it.
+    /// Reserves this much for one later request, in place of an earlier reserve, if there is room for it after `next`.
     ///
     /// # Errors
-    /// [`Exhausted`] where there is not. What is reserved stays so.
+    /// [`Exhausted`] if there is no room. The earlier reserve then stays.
     pub fn reserve_later(&self, later: &Estimate, next: Option<&Estimate>) -> Result<(), Exhausted> {
         let (old, new) = (self.state().own_reserve, self.sum(later));
         self.replace_reserve(&old, &new, next.map(|next| self.sum(next)).as_ref())?;
@@ -187,10 +187,10 @@ impl Ledger {
         Ok(())
     }
 
-    /// As [`Self::reserve_later`], but waits for what running requests may give back.
+    /// Like [`Self::reserve_later`], but waits for amounts that running requests may give back.
     ///
     /// # Errors
-    /// [`Exhausted`] where even then there is not enough.
+    /// [`Exhausted`] if even then there is no room.
     pub async fn reserve_later_when_free(&self, later: &Estimate, next: &Estimate) -> Result<(), Exhausted> {
         self.retried(|| self.reserve_later(later, Some(next)), Exhausted::may_pass).await
     }
@@ -222,8 +222,8 @@ impl Ledger {
         if estimate.is_reserved { self.state().own_reserve } else { Sum::default() }
     }
 
-    /// Takes a part of what is left, from 0 to 1, for a rollout below this one: until the share is dropped, nobody else in the tree
-    /// can spend it. What a batch has left stays open to its other rollouts: they could only wait for the share.
+    /// Takes a part of what is left, from 0 to 1, for a rollout below this one: until the share is dropped, nobody else in the
+    /// tree can spend it. The rest of a batch stays open to its other rollouts, which could only wait for the share.
     pub fn share(self: &Arc<Self>, part: f64, rollout: &str) -> Share {
         let left = self.snapshot().left;
         let part_of = |left: Option<u64>| left.map(|left| (left as f64 * part) as u64);
@@ -281,15 +281,15 @@ impl Ledger {
         shared.check_with(estimate, credit).map_err(|exhausted| exhausted.of(shared.whose()))
     }
 
-    /// As [`Self::check`], but waits for what running requests may give back.
+    /// Like [`Self::check`], but waits for amounts that running requests may give back.
     ///
     /// # Errors
-    /// [`Exhausted`] where even then there is not enough.
+    /// [`Exhausted`] if even then there is not enough.
     pub async fn check_when_free(&self, estimate: &Estimate) -> Result<(), Exhausted> {
         self.retried(|| self.check(estimate), Exhausted::may_pass).await
     }
 
-    /// Checks something again when something is given back, as long as the error is worth that.
+    /// Repeats a check whenever something is given back, as long as the error may pass.
     async fn retried(
         &self,
         check: impl Fn() -> Result<(), Exhausted>,
@@ -305,20 +305,20 @@ impl Ledger {
         }
     }
 
-    /// Whose it is, for the rollouts that spend from it, too.
+    /// The owner of the budget, as the rollouts that spend from it see it.
     fn whose(&self) -> Whose {
         if self.rollout.is_empty() { Whose::All } else { Whose::Parent }
     }
 
-    /// As [`Self::check`], but waits where other rollouts of the shared ledger may give back what is missing.
+    /// Like [`Self::check`], but waits where other rollouts of the shared ledger may give back what is missing.
     ///
     /// # Errors
-    /// [`Exhausted`] where even then there is not enough.
+    /// [`Exhausted`] if even then there is not enough.
     pub async fn wait_for_room(&self, estimate: &Estimate) -> Result<(), Exhausted> {
         let waits =
             |exhausted: &Exhausted| exhausted.may_pass() || exhausted.is_shared() && self.others_may_end();
         self.retried(|| self.check(estimate), waits).await?;
-        // It is given back at once.
+        // The reservation is given back at once.
         self.reserve_remotely(estimate, estimate.completion_tokens).await.map(drop)
     }
 
@@ -337,8 +337,8 @@ impl Ledger {
         select_all(self.all().map(|ledger| Box::pin(ledger.freed.notified())))
     }
 
-    /// True if rollouts of the same batch hold something for later, which they give back at their end. A child does not wait for that:
-    /// they may be waiting for their own children, its parent for it.
+    /// True if rollouts of the same batch hold reserves that they give back at their end. A child does not wait for that: they
+    /// may be waiting for their own children, and its parent waits for it.
     fn others_may_end(&self) -> bool {
         let batch = self.shared.as_ref().filter(|shared| shared.whose() == Whose::All);
         batch.is_some_and(|batch| batch.state().reserve.calls > 0)
@@ -404,8 +404,8 @@ impl Ledger {
         Ok(Reservation { ledger: Arc::clone(self), shared, remote: None, price, held, stage: Stage::Held })
     }
 
-    /// As [`Self::reserve`], but waits for running requests to be settled where they hold what is missing. Where all of the
-    /// rest is not enough for the whole completion, reserves for a shorter one, of at least so many tokens.
+    /// Like [`Self::reserve`], but waits for running requests to be settled if they hold what is missing. If the whole rest is
+    /// not enough for the whole completion, reserves for a shorter one, of at least so many tokens.
     ///
     /// # Errors
     /// [`Exhausted`] where even that is more than what is left.
@@ -426,7 +426,7 @@ impl Ledger {
         estimate: &Estimate,
         least_completion: u64,
     ) -> Result<Reservation, Exhausted> {
-        // There mostly is room, and then nothing has to be set up for a wait.
+        // Usually there is room, and then nothing has to be set up for a wait.
         if let Ok(reservation) = self.reserve(estimate) {
             return Ok(reservation);
         }
@@ -440,7 +440,7 @@ impl Ledger {
                 Err(_) => match self.check(&least) {
                     Err(exhausted) if exhausted.may_pass() => drop(freed.await),
                     Err(exhausted) => return Err(exhausted),
-                    // What running requests give back makes room for more.
+                    // Amounts that running requests give back make room for more.
                     Ok(()) if self.all().any(|ledger| ledger.state().reserved.calls > 0) => {
                         drop(freed.await);
                     }
@@ -487,9 +487,9 @@ impl Ledger {
 #[must_use = "a reservation that is dropped is given back"]
 pub(crate) struct Reservation {
     ledger: Arc<Ledger>,
-    /// The same in the shared ledger.
+    /// The reservation in the shared ledger.
     shared: Option<Box<Self>>,
-    /// The same in the other program's.
+    /// The reservation in the other program's ledger.
     remote: Option<RemoteReservation>,
     price: Option<Price>,
     held: Sum,
@@ -556,7 +556,7 @@ impl Drop for Ledger {
     }
 }
 
-/// A part of a ledger for a rollout below it. What is not used comes back when it is dropped, after all requests that spend from it.
+/// A part of a ledger for a rollout below it. When it is dropped, after all requests that spend from it, its rest comes back.
 #[derive(Debug)]
 #[must_use = "a share that is dropped is given back"]
 pub struct Share {
@@ -611,7 +611,7 @@ mod tests {
         Estimate { model: "m".into(), prompt_tokens, cached_tokens: 0, completion_tokens, is_reserved: false }
     }
 
-    /// For the request of which this is the estimate, something is reserved.
+    /// The estimate of a request for which something is reserved.
     fn reserved(prompt_tokens: u64, completion_tokens: u64) -> Estimate {
         Estimate { is_reserved: true, ..estimate(prompt_tokens, completion_tokens) }
     }
@@ -727,7 +727,7 @@ mod tests {
             let reservation = ledger.reserve_when_free(&estimate(100, 4096), Some(256)).await.unwrap();
             assert_eq!(reservation.completion_tokens(), expected, "{budget:?}");
             drop(reservation);
-            // The caller's own bound stays as it is.
+            // A bound that the caller has set stays as it is.
             ledger.reserve_when_free(&estimate(100, 4096), None).await.unwrap_err();
             let too_long = ledger.reserve_when_free(&estimate(100, 4096), Some(501)).await;
             assert!(too_long.is_err(), "{budget:?}");
@@ -762,13 +762,13 @@ mod tests {
             "the budget of all rollouts together is exhausted: the call may need 501 tokens, 500 of 1000 are left, \
              running calls hold 500"
         );
-        // One that runs may give that back: whoever is to decide whether it has room waits.
+        // The running request may give back what is missing, so the check waits.
         let next = estimate(100, 401);
         let mut deciding = std::pin::pin!(other.check_when_free(&next));
         assert!(futures_util::poll!(&mut deciding).is_pending());
         let never = estimate(100, 901);
         assert!(other.check_when_free(&never).await.is_err());
-        // What one gives back, the other gets.
+        // One rollout gets what the other gives back.
         let wanted = estimate(100, 4096);
         let mut waiting = std::pin::pin!(other.reserve_when_free(&wanted, Some(256)));
         assert!(futures_util::poll!(&mut waiting).is_pending());
@@ -779,13 +779,13 @@ mod tests {
         drop(reservation);
         deciding.await.unwrap();
         assert_eq!((state(&one), state(&other)), ([(1, 150), (0, 0)], [(0, 0), (0, 0)]));
-        // A last turn that one has reserved is nothing for the other, until one is gone.
+        // One rollout's reserve for its last turn is not for the other, until the first is gone.
         one.reserve_later(&estimate(200, 100), None).unwrap();
         one.reserve_later(&estimate(200, 200), None).unwrap();
         assert_eq!(shared.snapshot().left.tokens, Some(450));
         other.check(&estimate(250, 200)).unwrap();
         other.check(&estimate(251, 200)).unwrap_err();
-        // A rollout that is to begin waits for that; one that would never fit does not.
+        // A rollout that is to begin waits for that reserve; one that would never fit does not.
         let next = rollout();
         let (begins, never) = (estimate(600, 200), estimate(600, 300));
         let mut waiting = std::pin::pin!(next.wait_for_room(&begins));
@@ -793,7 +793,7 @@ mod tests {
         drop(one);
         waiting.await.unwrap();
         assert!(next.wait_for_room(&never).await.unwrap_err().is_shared());
-        // One that the code of another has begun does not: that waits for it.
+        // A child does not wait for its parent's reserve, since the parent waits for the child.
         let parent = Arc::new(
             Ledger::new(Budget::default(), shared.prices.clone()).of_rollout("parent").within(shared.clone()),
         );
@@ -814,7 +814,7 @@ mod tests {
         let budget = Budget { cost_usd: Some(0.001), ..Budget::default() };
         let ledger = Arc::new(Ledger::new(budget, prices.unwrap()));
         let cost = |ledger: &Ledger| ledger.snapshot().used.cost_usd.unwrap();
-        // What is not in the cache may be written to it: 600 × 1.25 + 100 × 2 units of 10⁻⁶ USD.
+        // Tokens that are not in the cache may be written to it: 600 × 1.25 + 100 × 2 units of 10⁻⁶ USD.
         let most = ledger.amounts(&estimate(600, 100)).cost_usd.unwrap();
         assert!((most - 0.000_95).abs() < 1e-12, "{most}");
         ledger.reserve(&estimate(801, 0)).unwrap_err();
@@ -825,7 +825,7 @@ mod tests {
         reservation.settle(&spent);
         assert!((cost(&ledger) - (70.0 + 125.0 + 1.0 + 20.0) / 1e6).abs() < 1e-12, "{}", cost(&ledger));
         assert_eq!(ledger.snapshot().used.cached_tokens, 700);
-        // A cost that the server tells comes before the prices.
+        // A cost that the server reports overrides the prices.
         let told = Usage { cost_usd: Some(0.0002), ..usage(500, 100) };
         ledger.reserve(&Estimate { cached_tokens: 500, ..estimate(500, 100) }).unwrap().settle(&told);
         assert!((cost(&ledger) - 0.000_416).abs() < 1e-12, "{}", cost(&ledger));
@@ -874,12 +874,12 @@ mod tests {
         one.reserve_later(&estimate(300, 300), None).unwrap();
         let last = reserved(350, 300);
         one.check(&last).unwrap();
-        // Not for the others of the same rollout, either.
+        // The reserve is not for other requests of the same rollout, either.
         one.reserve(&estimate(100, 301)).unwrap_err();
         other.reserve(&estimate(100, 301)).unwrap_err();
         assert_eq!(one.affordable_completion(&last), 650);
         let running = one.reserve(&last).unwrap();
-        // What it is not is left for others, and there is one reserve for one request.
+        // The rest of the reserve is left for others, and one reserve is for one request.
         assert_eq!(other.snapshot().left.tokens, Some(350));
         one.reserve(&estimate(300, 51)).unwrap_err();
         running.settle(&usage(300, 300));
@@ -916,7 +916,7 @@ mod tests {
         assert_eq!(left(), (Some(8), Some(9000)));
         let share = parent.share(0.5, "p.1");
         assert_eq!((share.ledger().budget().calls, share.ledger().budget().tokens), (Some(4), Some(4500)));
-        // Not from other rollouts: they could only wait for it.
+        // A share is not taken from other rollouts: they could only wait for it.
         assert_eq!((left(), all.snapshot().left.tokens), ((Some(4), Some(4500)), Some(9000)));
         let child = within(Budget::default(), "p.1", share.ledger());
         let error = child.reserve(&estimate(4000, 501)).unwrap_err();
@@ -928,14 +928,14 @@ mod tests {
         child.reserve_later(&estimate(1, 1), None).unwrap();
         assert_eq!(left(), (Some(4), Some(4500)), "the share is spent, not the rest");
         assert_eq!((state(&all)[0], all.snapshot().left.tokens), ((1, 150), Some(8848)));
-        // The parent's own reserve is its own.
+        // The parent's own reserve is not a part of the share.
         parent.release_later();
         assert_eq!(left(), (Some(5), Some(5500)));
         drop(child);
         drop(share);
         assert_eq!(left(), (Some(8), Some(9850)));
         assert_eq!((state(&all)[0], state(&root)[0]), ((1, 150), (1, 150)));
-        // What others have spent of a batch, a share has not.
+        // A share is not reduced by what other rollouts of a batch have spent.
         let share = parent.share(1.0, "p.2");
         within(Budget::default(), "other", &all)
             .reserve(&estimate(9000, 100))

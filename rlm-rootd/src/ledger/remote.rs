@@ -1,8 +1,8 @@
 //! A ledger in another program, from which rollouts of several hosts spend.
 //!
-//! It is a server at a URL as of `RLM_ROOT_TOOL_URL`. Before a request is sent, it is asked for the most that it may cost; it waits
-//! where running requests may give that back, and answers with status 402 where it has no room. Afterwards it is told what the
-//! request has cost.
+//! The ledger is a server at a URL like that of `RLM_ROOT_TOOL_URL`. Before a request is sent, the ledger is asked for the
+//! most that the request may cost; it waits where running requests may give that back, and answers with status 402 where it
+//! has no room. Afterwards it is told the cost of the request.
 //!
 //! ```json
 //! {"reserve": {"id": "f3…", "rollout": "q-1", "model": "m", "prompt_tokens": 900, "completion_tokens": 4096,
@@ -24,14 +24,14 @@ use super::stage::Stage;
 use crate::callback::CallbackServer;
 use crate::llm::prices::Price;
 
-/// How often it is told of a request's cost where that fails.
+/// Attempts to tell the ledger a request's cost.
 const ATTEMPTS: usize = 3;
 
 /// A ledger in another program.
 #[derive(Debug)]
 pub struct RemoteLedger {
     server: CallbackServer,
-    /// The news that it is being told.
+    /// The reports to the ledger that are under way.
     telling: TaskTracker,
 }
 
@@ -44,7 +44,7 @@ impl RemoteLedger {
         Ok(Arc::new(Self { server: CallbackServer::new(url, secret)?, telling: TaskTracker::new() }))
     }
 
-    /// Waits until it was told of all requests that have ended.
+    /// Waits until the ledger was told of all requests that have ended.
     pub(super) async fn settled(&self) {
         self.telling.close();
         self.telling.wait().await;
@@ -60,7 +60,7 @@ impl RemoteLedger {
     ) -> Result<RemoteReservation, Exhausted> {
         let id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
         let most = Sum::most(estimate, price);
-        // From here on it is given back, also where the answer never comes.
+        // From here on the reservation is given back, even if the answer never comes.
         let mut reservation =
             RemoteReservation { ledger: self.clone(), id, most, completion_tokens: 0, stage: Stage::Held };
         let question = json!({"reserve": {
@@ -93,7 +93,7 @@ impl RemoteLedger {
         Ok(reservation)
     }
 
-    /// Tells it what a request has cost, in the background.
+    /// Tells the ledger what a request has cost, in the background.
     fn settle(self: &Arc<Self>, id: &str, spent: &Sum) {
         let settled = json!({"settle": {
             "id": id,

@@ -1,12 +1,12 @@
-//! How far the request of a reservation is.
+//! The stage of a reservation's request.
 
 /// The stage of a reservation, which says what it costs if it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Its request was not sent: nothing.
+    /// The request was not sent, and has cost nothing.
     Held,
-    /// Its request was sent, and may have cost all of it.
+    /// The request was sent, and may have cost all that is reserved.
     Sent,
-    /// It is settled or given back.
+    /// The reservation is settled or given back.
     Ended,
 }

@@ -42,7 +42,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// The answers in the order of the prompts, a line on how it went, and the receipt.
+    /// The answers in the order of the prompts, a line on how the batch went, and the receipt.
     async fn ask(
         &self,
         tool: &str,
@@ -88,8 +88,8 @@ impl Asker {
     }
 }
 
-/// `llm_batch(prompts: list[str]) -> list[str]`: asks the rollout's sub-LLM each prompt. The answer to a prompt that fails is
-/// a text that gives the error.
+/// `llm_batch(prompts: list[str]) -> list[str]`: asks the rollout's sub-LLM each prompt. If a prompt fails, its answer is a text
+/// that gives the error.
 #[derive(Debug)]
 pub struct LlmBatch(Asker);
 
@@ -100,7 +100,7 @@ impl LlmBatch {
         Self(Asker { sub_llm, paid: Paid::default() })
     }
 
-    /// The tool for one prompt. Both know what was paid for and lost.
+    /// The tool for one prompt. Both tools share the answers that were paid for and lost.
     #[must_use]
     pub fn one(&self) -> LlmQuery {
         LlmQuery(self.0.clone())
@@ -133,7 +133,7 @@ impl RootTool for LlmBatch {
     }
 }
 
-/// `llm_query(prompt: str) -> str`: the same for one prompt.
+/// `llm_query(prompt: str) -> str`: [`LlmBatch`] for one prompt.
 #[derive(Debug)]
 pub struct LlmQuery(Asker);
 
@@ -164,7 +164,7 @@ impl RootTool for LlmQuery {
     }
 }
 
-/// The one argument, by position or by name.
+/// The prompts: the one argument, by position or by name.
 fn prompts(call: Call) -> Result<Vec<Value>, ToolError> {
     let refuse = |why: String| Err(ToolError::Arguments(format!("{LLM_BATCH}: {why}")));
     if let Some((name, _)) = call.kwargs.iter().find(|(name, _)| **name != Value::from("prompts")) {

@@ -14,7 +14,7 @@ pub(super) const NATIVE: [&str; 2] = ["anthropic", "responses"];
 /// Tokens of an image, whatever its size: servers scale large ones down, and 4,784 are the most of Anthropic's models.
 const IMAGE_TOKENS: u64 = 5000;
 
-/// Bytes of a text of so many tokens.
+/// Bytes of a text with as many tokens as an image.
 const IMAGE_BYTES: u64 = 4 * IMAGE_TOKENS;
 
 /// Tokens of a text.
@@ -30,9 +30,9 @@ pub(super) fn text_tokens(text: &str) -> u64 {
     sixths.div_ceil(6)
 }
 
-/// Tokens that a message makes of a prompt.
+/// Tokens that a message adds to a prompt.
 pub(super) fn message_tokens(message: &Json) -> u64 {
-    // Where a reply is kept in its own form, that is what is sent.
+    // A reply that is kept in its own form is sent in that form.
     let sent = NATIVE.iter().find_map(|field| message.get(field));
     json_tokens(sent.unwrap_or(message)) + PER_MESSAGE
 }
@@ -52,7 +52,7 @@ pub(super) fn fields_tokens(fields: &Map<String, Json>) -> u64 {
     fields.iter().map(|(name, value)| text_tokens(name) + json_tokens(value) + 2).sum()
 }
 
-/// The `data:` URL of a part of a content that is an image.
+/// The `data:` URL of a content part, if that is an image.
 pub(super) fn image_url(part: &Json) -> Option<&str> {
     part.get("image_url")
         .filter(|_| part["type"] == "image_url")?

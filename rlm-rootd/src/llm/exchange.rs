@@ -37,10 +37,10 @@ pub(super) struct Request<'a> {
     pub(super) id: String,
     pub(super) estimate: Estimate,
     pub(super) messages: &'a [ChatMessage],
-    /// The other fields.
+    /// The fields besides the messages.
     pub(super) fields: Map<String, Json>,
-    /// Fewest tokens to which the bound of the completion may be lowered where the budget has no room for more. None: it may
-    /// not, since the caller has set it.
+    /// Fewest tokens to which the bound of the completion may be lowered where the budget has no room for more. None: the caller
+    /// has set the bound, which stays.
     pub(super) least_completion: Option<u64>,
     /// Hears of attempts that failed.
     pub(super) observer: Option<&'a dyn RetryObserver>,
@@ -71,7 +71,7 @@ struct Progress {
 impl Sender {
     /// Sends a request until a reply passes `check`.
     ///
-    /// Gives back what `check` makes of the reply, and what the ledger was charged in all.
+    /// Returns the result of `check`, and the ledger's charge in all.
     pub(super) async fn exchange<T>(
         &self,
         request: &Request<'_>,
@@ -82,7 +82,7 @@ impl Sender {
         let mut entry =
             PendingRecord { sender: self, request, started, progress: Progress::default(), is_over: false };
         let result = if started < deadline {
-            // In a box: it is large, and would be moved several times.
+            // In a box: the future is large, and would be moved several times.
             let attempts = Box::pin(self.attempts(request, deadline, &mut entry.progress, check));
             timeout_at(deadline.into(), attempts).await
         } else {
@@ -117,7 +117,7 @@ impl Sender {
             let failure = match self.attempt(request, progress, &check).await {
                 Ok(Ok(done)) => return Ok(done),
                 Ok(Err(failure)) => failure,
-                // No room for another attempt: what matters is why the one before failed.
+                // Without room for another attempt, the error of the last one is what matters.
                 Err(error) => return Err(progress.last_error.take().unwrap_or(error)),
             };
             let asked = match failure.retry {
@@ -147,7 +147,7 @@ impl Sender {
         }
     }
 
-    /// Sends a request once. Only what a retry cannot help is an error of the outer result.
+    /// Sends a request once. The outer result has only errors that a retry cannot help.
     async fn attempt<T>(
         &self,
         request: &Request<'_>,
@@ -224,7 +224,7 @@ impl Progress {
     }
 }
 
-/// The record of a request. It is handed over also where the request's future is dropped.
+/// The record of a request. It is handed over even if the request's future is dropped.
 struct PendingRecord<'a> {
     sender: &'a Sender,
     request: &'a Request<'a>,

@@ -1,4 +1,4 @@
-//! Failures of requests to models: what servers say, what of it a retry helps, and how it is told.
+//! Failures of requests to models: the server's words, whether a retry helps, and how the failure is reported.
 
 use std::error::Error;
 use std::io;
@@ -82,7 +82,7 @@ pub(super) fn explain(error: &SubCallError, mut address: Url, attempts: u32) -> 
 pub(super) fn refuses_stream(error: &SubCallError) -> bool {
     let SubCallError::Status { status: 400 | 404 | 422 | 501, message } = error else { return false };
     let message = message.to_lowercase();
-    // Not "upstream".
+    // The word "upstream" does not count.
     message
         .match_indices("stream")
         .any(|(at, _)| !message[..at].ends_with(|letter: char| letter.is_alphanumeric()))
@@ -138,7 +138,7 @@ pub(super) fn error_text(json: &Json) -> Option<String> {
     let text = match found.or_else(|| json.get("detail"))? {
         Json::Null => return None,
         Json::String(text) => text.clone(),
-        // Without what the model wrote, which Groq adds.
+        // Leaves out the model's own text, which Groq adds.
         Json::Object(error) if error.contains_key("failed_generation") => {
             error.get("code")?.as_str()?.to_owned()
         }

@@ -33,7 +33,7 @@ const THOUGHTS: &[(&str, &str)] = &[
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 ];
 
-/// Reads calls behind their opening mark, up to the closing mark and with it.
+/// Reads calls after their opening mark, up to and including the closing mark.
 type CallReader = fn(&mut Scanner<'_>, close: &'static str) -> Option<Vec<WrittenCall>>;
 
 /// Marks before and after calls.
@@ -75,8 +75,8 @@ pub struct WrittenCall {
     pub arguments: String,
 }
 
-/// The text without the model's thoughts: code in them is never run. Line breaks between them and the beginning of the text are removed
-/// as well.
+/// The text without the model's thoughts, so that code in them is never run. Line breaks between a thought and the text after it
+/// are also removed.
 pub fn without_thoughts(text: &str) -> Cow<'_, str> {
     let parts = parts(text);
     if !parts.iter().any(|part| matches!(part, Part::Thought(_))) {
@@ -93,7 +93,7 @@ pub fn without_thoughts(text: &str) -> Cow<'_, str> {
             kept.push_str(text.trim_start_matches(['\n', '\r']));
             continue;
         }
-        // A fence behind a thought is at the start of a line.
+        // A fence after a thought begins a line.
         if follows_thought && !kept.ends_with('\n') && !text.starts_with('\n') {
             kept.push('\n');
         }
@@ -102,7 +102,7 @@ pub fn without_thoughts(text: &str) -> Cow<'_, str> {
     Cow::Owned(kept)
 }
 
-/// The thoughts themselves, to show. None if there are none.
+/// The model's thoughts in a text, to show them. None if there are none.
 pub fn thoughts(text: &str) -> Option<String> {
     let thoughts = parts(text).into_iter().filter_map(|part| match part {
         Part::Thought(thought) if !thought.trim().is_empty() => Some(thought.trim()),
@@ -231,7 +231,7 @@ fn fence(line: &str) -> Option<(usize, &str)> {
 #[derive(Debug)]
 enum Part<'a> {
     Text(&'a str),
-    /// A thought, or nothing in place of a mark that is not text.
+    /// A thought; empty in place of a mark that is not text.
     Thought(&'a str),
     Calls(&'a str, Vec<WrittenCall>),
 }
@@ -247,7 +247,8 @@ fn parts(text: &str) -> Vec<Part<'_>> {
     scanner.parts
 }
 
-/// Splits a text into parts, in linear time: values are read once, searches are remembered, and JSON ends at the first mark that is not in a string.
+/// Splits a text into parts, in linear time: values are read once, searches are remembered, and JSON ends at the first mark
+/// outside of a string.
 struct Scanner<'a> {
     text: &'a str,
     at: usize,
@@ -256,7 +257,7 @@ struct Scanner<'a> {
     /// Start of the text that is not yet in `parts`.
     kept: usize,
     parts: Vec<Part<'a>>,
-    /// End of the last value that was read, also if its call could not be. No call begins before it.
+    /// End of the last value that was read, even if its call could not be. No call begins before this.
     values_end: usize,
     /// The last search for each mark: its start and its result.
     found: HashMap<&'static str, (usize, Option<usize>)>,
@@ -306,7 +307,7 @@ impl<'a> Scanner<'a> {
         true
     }
 
-    /// Reads a part, or text up to the next mark or line. True if a line begins behind it.
+    /// Reads a part, or text up to the next mark or line. True if a line begins after it.
     fn step(&mut self) -> bool {
         let (begin, rest) = (self.at, self.rest());
         // The first two bytes of marks: nothing else is compared with them.
@@ -429,7 +430,7 @@ impl<'a> Scanner<'a> {
         self.kept = self.at;
     }
 
-    /// True if what was read is in backquotes.
+    /// True if the part that begins here is in backquotes.
     fn is_quoted(&self, begin: usize) -> bool {
         self.text[..begin].ends_with('`') && self.rest().starts_with('`')
     }
@@ -570,7 +571,7 @@ impl<'a> Scanner<'a> {
         self.skip(mark)
     }
 
-    /// The text before a mark that is near.
+    /// The text before a mark, if that is near.
     fn until(&mut self, mark: &str) -> Option<&'a str> {
         let near = &self.rest()[..self.rest().floor_char_boundary(NEAR_BYTES)];
         let (before, _) = near.split_once(mark)?;
@@ -578,7 +579,7 @@ impl<'a> Scanner<'a> {
         Some(before)
     }
 
-    /// The text before the first of these characters, which is near.
+    /// The text before the first of these characters, if that is near.
     fn before<const N: usize>(&mut self, chars: [char; N]) -> Option<&'a str> {
         let near = &self.rest()[..self.rest().floor_char_boundary(NEAR_BYTES)];
         let before = &near[..near.find(chars)?];
@@ -653,7 +654,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// A name without surrounding white space. None if names do not look so.
+/// A name without surrounding white space. None if it does not look like a name.
 fn checked(name: &str) -> Option<String> {
     let name = name.trim();
     let is_name = |char: char| char.is_alphanumeric() || "_-.:/".contains(char);
@@ -801,7 +802,7 @@ mod tests {
          {\"code\": \"ls\"}}\n]<|END_ACTION|>",
     ];
 
-    /// The same with names that need `tool_named`.
+    /// Calls of `call_bash_repl` by names that need `tool_named`.
     const CALLS_WITH_PREFIXES: &[&str] = &[
         // Kimi K2: https://huggingface.co/moonshotai/Kimi-K2-Instruct/blob/main/docs/tool_call_guidance.md.
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.call_bash_repl:0<|tool_call_argument_begin|>\
@@ -899,7 +900,7 @@ mod tests {
 
     #[test]
     fn faulty_arguments_between_marks_are_a_call() {
-        // The model is told of its fault, as in vLLM's mistral_tool_parser.py.
+        // The model is told of the fault in its JSON, as in vLLM's mistral_tool_parser.py.
         let faulty = r#"{"code": "echo "hi""}"#;
         for text in [
             format!("<|tool_call_begin|>f:0<|tool_call_argument_begin|>{faulty}<|tool_call_end|>"),
@@ -1160,7 +1161,7 @@ mod tests {
 
     #[test]
     fn hostile_texts_end_without_a_call_of_another_name() {
-        // In time that grew with the square of their length, these would take hours, and the test runner ends them.
+        // In quadratic time, these would take hours, and the test runner would end them.
         let parameter = "<tool_call><function=f><parameter=a>";
         let patterns = [
             "<",

@@ -22,7 +22,7 @@ const NEARLY: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub struct HttpModel {
     models: Arc<Models>,
-    /// The name of another model of the same server than its own.
+    /// The name of the model, if it is another one than the server's default.
     name: Option<String>,
     /// True once the server has refused tools.
     refused_tools: Arc<AtomicBool>,
@@ -35,7 +35,7 @@ impl HttpModel {
         Self { models, name: None, refused_tools: Arc::default() }
     }
 
-    /// Another model of that server.
+    /// Another model of the same server.
     #[must_use]
     pub fn named(models: Arc<Models>, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..Self::new(models) }
@@ -91,7 +91,7 @@ impl HttpModel {
                     );
                 }
                 let mut message = match kind {
-                    // The model hears it, too.
+                    // The model reads this error, too.
                     ModelErrorKind::NoImages => format!("{error}; the request had images"),
                     _ => self.models.explain(&error, attempts),
                 };
@@ -161,13 +161,13 @@ fn kind(error: &SubCallError, deadline: Instant) -> ModelErrorKind {
     }
 }
 
-/// The estimate of a request, with what the request says of the ledger and the cache.
+/// The estimate of a request, with the request's facts on the ledger and the cache.
 fn of_request(estimate: Estimate, request: ChatRequest<'_>) -> Estimate {
     let ChatRequest { is_reserved, cached_tokens, .. } = request;
     Estimate { is_reserved, cached_tokens: cached_tokens.min(estimate.prompt_tokens), ..estimate }
 }
 
-/// The field of `sampling` that an error names, if it does: what a user sets is never left out in silence.
+/// The field of `sampling` that an error names, if any: a field that a user sets is never left out in silence.
 fn refused_field<'a>(error: &SubCallError, sampling: &'a Map<String, Json>) -> Option<&'a str> {
     let SubCallError::Status { status: 400 | 422, message } = error else { return None };
     sampling.keys().map(String::as_str).find(|field| names_word(message, field))
@@ -178,7 +178,7 @@ fn refuses_tools(error: &SubCallError) -> bool {
     matches!(error, SubCallError::Status { status: 400 | 404 | 422 | 500 | 501, message } if ErrorKind::NoTools.is_of(message))
 }
 
-/// True if a server refuses a request that has images, and it may be for them: the words for that are too many to know.
+/// True if a server refuses a request with images, perhaps because of them: servers word that in too many ways to know.
 fn may_refuse_images(error: &SubCallError) -> bool {
     let SubCallError::Status { status, message } = error else { return false };
     match status {

@@ -19,8 +19,8 @@ impl Key {
         &self.0
     }
 
-    /// The text without the key in it: servers quote what they were sent. A short key is no secret, such as `token` of a
-    /// local server, and may be a part of any word.
+    /// The text without the key in it: servers quote what they were sent. A short key, such as `token` of a local server, is not
+    /// a secret, and may be a part of any word.
     pub(crate) fn redact(&self, text: &str) -> String {
         if self.0.len() < SECRET_BYTES { text.to_owned() } else { text.replace(&self.0, "[key]") }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-/// Where servers put the size of the context window: OpenRouter, vLLM and SGLang, Groq, Mistral, llama.cpp.
+/// Places of the size of the context window: OpenRouter, vLLM and SGLang, Groq, Mistral, llama.cpp.
 const CONTEXT: [&str; 6] = [
     "/top_provider/context_length",
     "/context_length",
@@ -12,7 +12,7 @@ const CONTEXT: [&str; 6] = [
     "/meta/n_ctx",
 ];
 
-/// Where servers put the longest completion: OpenRouter, Groq.
+/// Places of the longest completion: OpenRouter, Groq.
 const COMPLETION: [&str; 2] = ["/top_provider/max_completion_tokens", "/max_completion_tokens"];
 
 /// The limits of a model that its server lists; None where it does not.

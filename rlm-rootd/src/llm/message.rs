@@ -13,8 +13,8 @@ use super::api::Api;
 use super::estimate::{PER_MESSAGE, fields_tokens, image_url, message_tokens, text_bytes};
 use super::forms::thoughts;
 
-/// A message of a conversation in OpenAI's form, with the text in which it is sent: a long conversation is written once, not
-/// again for each request. Clones share both.
+/// A message of a conversation in OpenAI's form, with its JSON text, so that a long conversation is not written again for each
+/// request. Clones share both.
 #[derive(Clone)]
 pub struct ChatMessage(Arc<Written>);
 
@@ -70,7 +70,7 @@ impl ChatMessage {
             .is_some_and(|parts| parts.iter().any(|part| image_url(part).is_some()))
     }
 
-    /// The parts of the message in another interface. Those of the form that is asked for first are kept.
+    /// The parts of the message in another interface. They are kept for the first form that is asked for.
     pub(super) fn parts(&self, form: Form, translate: impl Fn(&Json, Form) -> Vec<Json>) -> Cow<'_, [Part]> {
         let make = || translate(self, form).into_iter().map(Part::from).collect();
         match self.0.translated.get_or_init(|| (form, make())) {
@@ -113,16 +113,16 @@ impl PartialEq for ChatMessage {
     }
 }
 
-/// Tokens of the prompt that a request makes of its messages and its other fields: tools and schemas are part of it.
+/// Tokens of a request's prompt: its messages, and other fields such as tools and schemas.
 pub(super) fn prompt_tokens(messages: &[ChatMessage], fields: &Map<String, Json>) -> u64 {
     let of_messages: u64 = messages.iter().map(ChatMessage::tokens).sum();
     PER_MESSAGE + of_messages + fields_tokens(fields)
 }
 
-/// Types of the parts of a content that are its text. Others, such as reasoning, are not said to anyone.
+/// Types of content parts that hold the text of a message. Parts of other types, such as reasoning, are shown to nobody.
 const TEXT_PARTS: [&str; 3] = ["text", "input_text", "output_text"];
 
-/// The text of a message: its `content` is text, or a list of parts that may have one. None: it is of another type.
+/// The text of a message, whose `content` is text or a list of parts that may have some. None: it is of another type.
 #[must_use]
 pub fn message_text(message: &Json) -> Option<String> {
     match message.get("content") {
@@ -148,7 +148,7 @@ pub fn reasoning_text(message: &Json) -> Option<String> {
         Some(blocks.filter(|text| !text.trim().is_empty()).collect::<Vec<_>>().join("\n\n"))
     };
     let places: [&dyn Fn() -> Option<String>; 6] = [
-        // DeepSeek, and with it most; our own translations of Anthropic's and OpenAI's blocks.
+        // DeepSeek and most others, and our own translations of Anthropic's and OpenAI's blocks.
         &|| text("reasoning_content"),
         // vLLM, OpenRouter.
         &|| text("reasoning"),
@@ -183,7 +183,7 @@ fn thinking_block(block: &Json) -> Option<String> {
     }
 }
 
-/// A message as a reply in a conversation: one that has no role, or none of the model's, gets that.
+/// A message as a reply in a conversation: its role becomes `assistant`.
 pub(super) fn as_reply(mut message: Json) -> Json {
     if let Some(fields) = message
         .as_object_mut()
@@ -194,8 +194,8 @@ pub(super) fn as_reply(mut message: Json) -> Json {
     message
 }
 
-/// The words with which a model, or a filter of its server, refused; None for a reply that was not refused. `finish_reason` is the
-/// reason why the reply ended.
+/// The words with which a model, or a filter of its server, refused; None if neither did. `finish_reason` is the reason why the
+/// reply ended.
 #[must_use]
 pub fn refusal(message: &Json, finish_reason: Option<&str>) -> Option<String> {
     let words = message.get("refusal").and_then(Json::as_str).filter(|words| !words.trim().is_empty());

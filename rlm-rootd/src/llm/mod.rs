@@ -1,12 +1,12 @@
 //! Sub-LLMs: models that code in a session asks, over an OpenAI-compatible endpoint.
 //!
-//! [`Models`] is one per process: the client, the model and how many requests run at once. [`SubLlm`] is one per rollout:
-//! batches of prompts and the proxy, within the rollout's [`Ledger`](crate::Ledger). [`LlmBatch`] and [`BudgetTool`] offer
-//! both to the session. [`RootModel`] is the model above them, which leads the rollout; [`HttpModel`] is one over HTTP.
+//! There is one [`Models`] per process: the client, the model and how many requests run at once. There is one [`SubLlm`] per
+//! rollout: batches of prompts and the proxy, within the rollout's [`Ledger`](crate::Ledger). [`LlmBatch`] and [`BudgetTool`]
+//! offer both to the session. The [`RootModel`] leads the rollout; [`HttpModel`] is one over HTTP.
 //!
-//! A request is sent up to [`Retries::max`] times more: on 429, 408 and 5xx, where no connection is made, where it breaks
-//! and on a time-out, after a pause that grows, or the one that the server asks for. A reply that cannot be used is asked
-//! for once more. All within the deadline of the call: what does not fit is not begun.
+//! A request is repeated up to [`Retries::max`] times: on 429, 408 and 5xx, on a time-out, and where no connection is made or
+//! it breaks. The pauses before grow, or are those that the server asks for. A reply that cannot be used is asked for once more.
+//! An attempt that does not fit into the deadline of the call is not begun.
 //!
 //! A reply is streamed where the server can, so that the time limit is on its silence ([`ModelsConfig::stream`]).
 //!

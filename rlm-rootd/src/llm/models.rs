@@ -33,8 +33,8 @@ use super::rules::{ErrorKind, Refused, Rules, telling_part};
 use super::sse;
 use crate::http_client::{bearer, builder, last_cause, read, without_tls};
 
-/// Headers with the id of a request, the same with each attempt: for logs, for servers that count a request that is sent again once,
-/// and for trainers.
+/// Headers with the id of a request, the same in each attempt: for logs, for servers that count a repeated request once, and for
+/// trainers.
 const REQUEST_ID_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-request-id"),
     HeaderName::from_static("idempotency-key"),
@@ -59,13 +59,13 @@ const MAX_REPLY_BYTES: usize = 16 << 20;
 /// Most bytes of events of a reply that is streamed: each token has an event of its own.
 const MAX_STREAM_BYTES: usize = 512 << 20;
 
-/// Time in which a server ends a connection's response after the last event.
+/// Time for a server to end its response after the last event.
 const CLOSING: Duration = Duration::from_millis(50);
 
 /// Time limit of a request for the list of models.
 const LIST_TIME: Duration = Duration::from_secs(10);
 
-/// Time in which a server lists the limits of its model.
+/// Time for a server to list the limits of its model.
 const LIMITS_TIME: Duration = Duration::from_secs(3);
 
 /// Longest text of a server's error, in characters.
@@ -83,7 +83,7 @@ pub struct ModelsConfig {
     pub api: Option<Api>,
     /// The row of the table of servers; by default the one with this address, or with what the server lists as its owner.
     pub server: Option<String>,
-    /// Rules that come before those of the table.
+    /// Rules that override those of the table.
     pub rules: Rules,
     /// True to ask for the ids and log probabilities of tokens, from servers that return them. False by default.
     pub token_ids: bool,
@@ -99,11 +99,11 @@ pub struct ModelsConfig {
     pub retries: Retries,
     /// Time limit for making a connection; 10 s by default.
     pub connect_timeout: Duration,
-    /// Time limit of one attempt until its response is read, or where it is streamed, of a silence in it; 120 s by default, so
-    /// that a call of 300 s has a second one. A server on a Unix socket has none: it is the program that asks.
+    /// Time limit of one attempt until its response is read or, where that is streamed, of a silence in it; 120 s by default, so
+    /// that a call of 300 s has a second attempt. None for a server on a Unix socket, which is the program that asks.
     pub timeout: Duration,
-    /// True, the default, to ask for replies in pieces. A server that refuses that, or does not report the usage of such a
-    /// reply, is asked for whole ones from then on; one on a Unix socket always.
+    /// True, the default, to ask for replies in pieces. Replies are asked for whole from a server on a Unix socket, and from any
+    /// server once it refuses pieces or does not report their usage.
     pub stream: bool,
 }
 
@@ -166,20 +166,20 @@ pub(super) struct RequestIds<'a> {
     pub(super) batch: &'a str,
 }
 
-/// How a server has sent its replies by now.
+/// The way in which a server has sent its replies so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Streaming {
-    /// There was none that was asked for in pieces.
+    /// No reply was asked for in pieces.
     #[default]
     NotAsked,
     /// In pieces, with their usage.
     InPieces,
     /// Whole, although pieces were asked for.
     Whole,
-    /// Without usage, so that whole ones are asked for.
+    /// In pieces without usage, so that whole replies are asked for.
     WithoutUsage,
-    /// It refuses to stream.
+    /// The server refuses to stream.
     Refused,
 }
 
@@ -189,7 +189,7 @@ pub struct Models {
     config: ModelsConfig,
     api: Api,
     url: Url,
-    /// The rules of the server for each model, as far as they are known by now.
+    /// The rules of the server for each model, as far as they are known so far.
     rules: RwLock<HashMap<String, Arc<Rules>>>,
     /// The name that the server lists as the owner of its models.
     owner: OnceLock<String>,
@@ -198,12 +198,12 @@ pub struct Models {
     /// The headers of each request: the key, and further ones.
     headers: HeaderMap,
     client: Client,
-    /// The server is on a Unix socket: it is the program that asks.
+    /// The server is on a Unix socket: this server is the program that asks.
     is_own: bool,
     /// True while replies are asked for in pieces.
     streams: AtomicBool,
     streaming: Mutex<Streaming>,
-    /// Requests that were sent, without those for lists.
+    /// Number of requests that were sent, without those for lists.
     sent: AtomicU64,
     /// One permit per request under way.
     running: Semaphore,
@@ -268,7 +268,7 @@ impl Models {
         self.api
     }
 
-    /// How the server has sent its replies by now.
+    /// The way in which the server has sent its replies so far.
     #[must_use]
     pub fn streaming(&self) -> Streaming {
         *self.streaming.lock().unwrap_or_else(PoisonError::into_inner)
@@ -284,7 +284,7 @@ impl Models {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// The rules of the server for a model, with those that were learned by now.
+    /// The rules of the server for a model, with those that were learned so far.
     #[must_use]
     pub fn rules(&self, model: &str) -> Arc<Rules> {
         if let Some(rules) = self.rules.read().unwrap_or_else(PoisonError::into_inner).get(model) {
@@ -315,7 +315,7 @@ impl Models {
         self.running.acquire().await.expect("the semaphore is never closed")
     }
 
-    /// Sends a request once. Where the server refuses something of its form, and not what it asks, the rules get that, and it is sent
+    /// Sends a request once. If the server refuses the form of the request, not its content, the rules learn that, and it is sent
     /// once more.
     pub(super) async fn post(
         &self,
@@ -355,7 +355,7 @@ impl Models {
         self.streams.store(false, Ordering::Relaxed);
     }
 
-    /// Learns from a refused request. True if the rules are others than they were for it.
+    /// Learns from a refused request. True if the rules have changed since it was sent.
     fn learn(&self, model: &str, before: &Arc<Rules>, failure: &Failure, refused: Refused<'_>) -> bool {
         let SubCallError::Status { status: status @ (400 | 404 | 422 | 500 | 501), message } = &failure.error
         else {
@@ -373,7 +373,7 @@ impl Models {
         true
     }
 
-    /// The headers of a request. Those of the user come before our own. An id that a header cannot hold is left out.
+    /// The headers of a request. Those of the user replace our own. An id that a header cannot hold is left out.
     fn headers_with(&self, ids: RequestIds<'_>) -> HeaderMap {
         let mut headers = self.headers.clone();
         headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
@@ -423,7 +423,7 @@ impl Models {
         Ok(reply)
     }
 
-    /// A reply of status 200, which may be an error all the same.
+    /// Reads a reply of status 200, which may still be an error.
     fn reply(&self, body: Json) -> Result<Reply, Failure> {
         let is_error = match self.api {
             Api::Chat => lacks_choices(&body),
@@ -501,7 +501,7 @@ impl Models {
         self.limits_of(self.model()).await
     }
 
-    /// The same for another model of the server.
+    /// The limits of another model of the server, as far as the server lists them.
     pub async fn limits_of(&self, model: &str) -> ModelLimits {
         if self.is_own {
             return ModelLimits::default();
@@ -607,8 +607,7 @@ impl Models {
         Failure { error, may_have_cost, retry, said: String::new() }
     }
 
-    /// An error in words for people, who can do something about it. Code in a session gets the error alone, without the
-    /// address.
+    /// An error in words for people, with the address and what may help. Code in a session gets the error alone.
     pub(super) fn explain(&self, error: &SubCallError, attempts: u32) -> String {
         match error {
             // The deadline was nearer than the limit of a request.
@@ -631,7 +630,7 @@ impl Models {
         let text = secrets.fold(text.to_owned(), |text, secret| secret.redact(&text));
         let text = one_line(&without_signatures(&text));
         match telling_part(&text) {
-            // The words by which its kind is known are not cut off.
+            // The words by which the kind of error is known are not cut off.
             Some(at) if text[..at].chars().count() > ERROR_CHARS / 2 => {
                 format!("{} {}", cut(&text, ERROR_CHARS / 2), cut(&text[at..], ERROR_CHARS / 2))
             }
@@ -640,7 +639,7 @@ impl Models {
     }
 }
 
-/// The headers of each request. A header that is given comes in the place of our own.
+/// The headers of each request. A configured header replaces our own.
 fn headers(config: &ModelsConfig, api: Api) -> Result<HeaderMap, ModelsError> {
     let mut headers = HeaderMap::new();
     if api == Api::Anthropic {
@@ -684,7 +683,7 @@ fn repaired(body: &[u8]) -> Option<Json> {
     Value::from_json_text(body, &Limits::default()).ok()?.to_json(usize::MAX).ok()
 }
 
-/// The base URL, and the Unix socket that requests go to.
+/// The base URL, and the Unix socket that requests go to, if there is one.
 fn base_url(base_url: &str) -> Result<(Url, Option<PathBuf>), String> {
     if base_url.starts_with("http+unix:") {
         let endpoint =

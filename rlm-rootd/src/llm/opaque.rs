@@ -1,4 +1,4 @@
-//! Texts of servers without what signs or encrypts reasoning: errors quote requests, and go into logs.
+//! Removes signatures and encrypted reasoning from the texts of servers: errors quote requests, and go into logs.
 
 /// Names of fields whose text is a signature, or encrypted.
 const NAMES: [&str; 7] = [
@@ -11,7 +11,7 @@ const NAMES: [&str; 7] = [
     "data",
 ];
 
-/// Letters without a gap from which on a text is taken for a signature, whatever its name.
+/// Letters without a gap that are taken for a signature, whatever the name of their field.
 const LONG: usize = 80;
 
 /// The text in place of a signature.
@@ -51,7 +51,7 @@ fn next_named(text: &str) -> Option<(&str, &str, &str)> {
     }
 }
 
-/// Where the text of a value begins behind a name: both are in quotes, which may be escaped, with a colon between them.
+/// The start of a value's text after its name: both are in quotes, which may be escaped, with a colon between them.
 fn value_at(text: &str, name: usize, after: usize) -> Option<usize> {
     let is_quote = |letter: char| letter == '"' || letter == '\'';
     if !text[..name].ends_with(is_quote) {
@@ -63,7 +63,7 @@ fn value_at(text: &str, name: usize, after: usize) -> Option<usize> {
     Some(text.len() - rest.len())
 }
 
-/// Where a value ends that begins here: before its closing quote, or with the text.
+/// The end of the value that begins here: its closing quote, or the end of the text.
 fn value_end(text: &str, begin: usize) -> usize {
     let quote = text[..begin].chars().next_back().unwrap_or('"');
     let found = text[begin..].find(quote).map_or(text.len(), |at| begin + at);
@@ -85,7 +85,7 @@ fn without_long_runs(text: &str) -> String {
     kept
 }
 
-/// Words and paths have no digits and capitals in them, or are shorter.
+/// True for a long run with digits and capitals. Words and paths lack these, or are shorter.
 fn is_signature(run: &str) -> bool {
     run.len() >= LONG
         && run.contains(|letter: char| letter.is_ascii_digit())

@@ -42,16 +42,16 @@ pub struct Price {
     pub prompt: f64,
     /// USD per million tokens of completions.
     pub completion: f64,
-    /// USD per million tokens of prompts that are read from the server's cache; the price of other ones by default.
+    /// USD per million tokens of prompts that are read from the server's cache; by default the price of other prompt tokens.
     #[serde(default)]
     pub cached: Option<f64>,
-    /// USD per million tokens of prompts that are written to the server's cache; the price of other ones by default.
+    /// USD per million tokens of prompts that are written to the server's cache; by default the price of other prompt tokens.
     #[serde(default)]
     pub cache_write: Option<f64>,
 }
 
 impl Price {
-    /// The price of a model whose server has no cache, or no other price for it.
+    /// The price of a model whose server has no cache, or no separate price for it.
     #[must_use]
     pub fn new(prompt: f64, completion: f64) -> Self {
         Self { prompt, completion, cached: None, cache_write: None }
@@ -79,7 +79,7 @@ pub enum PricesError {
     Price {
         /// The model.
         model: String,
-        /// Its name in the file.
+        /// The price's name in the file.
         of: &'static str,
         /// The price in the file.
         price: f64,
@@ -96,7 +96,7 @@ impl Prices {
         BUILT_IN.clone()
     }
 
-    /// These prices, and for the same models the others.
+    /// These prices, replaced by the others for the same models.
     #[must_use]
     pub fn with(mut self, others: &Self) -> Self {
         Arc::make_mut(&mut self.models)

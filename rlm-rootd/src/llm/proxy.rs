@@ -10,7 +10,7 @@ use reqwest::Url;
 /// A proxy for requests. No formatting shows its user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
-    /// Its address, without a user or a password.
+    /// The address of the proxy, without a user or a password.
     url: String,
     authorization: Option<HeaderValue>,
 }

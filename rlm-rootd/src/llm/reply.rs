@@ -17,20 +17,20 @@ const MAX_TOKENS: u64 = 1 << 31;
 /// Largest cost that we believe from a server, for a request.
 const MAX_COST_USD: f64 = 1e4;
 
-/// Where servers put the tokens of a prompt that were read from their cache: OpenAI and most others, DeepSeek, Moonshot.
+/// Places of the tokens of a prompt that were read from the server's cache: OpenAI and most others, DeepSeek, Moonshot.
 const CACHED: [&str; 3] = ["prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens", "cached_tokens"];
 
-/// Where servers put the tokens that were written to it: OpenAI, OpenRouter and our own Anthropic wire, LiteLLM, DashScope.
+/// Places of a prompt's tokens that were written to the cache: OpenAI, OpenRouter and our own Anthropic wire, LiteLLM, DashScope.
 const CACHE_WRITE: [&str; 3] = [
     "prompt_tokens_details.cache_write_tokens",
     "prompt_tokens_details.cache_creation_tokens",
     "prompt_tokens_details.cache_creation_input_tokens",
 ];
 
-/// Where servers put the tokens of a completion that are reasoning: OpenAI and most others.
+/// Places of the tokens of a completion that are reasoning: OpenAI and most others.
 const REASONING: [&str; 2] = ["completion_tokens_details.reasoning_tokens", "reasoning_tokens"];
 
-/// xAI's units of a cost, a USD (<https://docs.x.ai/developers/cost-tracking>).
+/// xAI's cost units per USD (<https://docs.x.ai/developers/cost-tracking>).
 const TICKS_PER_USD: f64 = 1e10;
 
 /// Fields of a body and of a choice that OpenAI's form always has.
@@ -59,7 +59,7 @@ pub(super) enum ReplyContent {
     },
 }
 
-/// Puts a sentence in place of the largest fields, until the others are within the bound.
+/// Puts a sentence in place of the largest fields, until the rest is within the bound.
 fn bound(extra: &mut Map<String, Json>) {
     let mut sizes: Vec<_> = extra.iter().map(|(name, value)| (json_bytes(value), name.clone())).collect();
     sizes.sort_unstable();
@@ -96,7 +96,7 @@ fn json_bytes(value: &Json) -> usize {
         }
     }
     let mut counter = Counter(0);
-    // Nothing fails that only counts.
+    // Counting cannot fail.
     _ = serde_json::to_writer(&mut counter, value);
     counter.0
 }
@@ -135,7 +135,7 @@ impl Reply {
         (!extra.is_empty()).then_some(Json::Object(extra))
     }
 
-    /// The text, or calls of tools if it may make any.
+    /// The text, or the calls of tools if the model may make any.
     pub(super) fn said(&self, may_call: bool) -> Result<ReplyContent, SubCallError> {
         let message = self.message()?;
         if may_call
@@ -170,14 +170,14 @@ impl Reply {
         // No prompt is empty: servers that do not count say 0.
         let prompt = first(&["prompt_tokens"]).filter(|tokens| *tokens > 0);
         let completion = first(&["completion_tokens"]).filter(|tokens| *tokens > 0 || prompt.is_some());
-        // Gemini and xAI count reasoning in the total alone.
+        // Gemini and xAI count reasoning only in the total.
         let beyond_prompt =
             first(&["total_tokens"]).zip(prompt).map(|(total, prompt)| total.saturating_sub(prompt));
         let of_total =
             beyond_prompt.zip(completion).map_or(0, |(beyond, tokens)| beyond.saturating_sub(tokens));
         let completion = completion.map(|tokens| tokens + of_total);
         let amount = |place: &str| at(usage?, place)?.as_f64();
-        // With a key of one's own at the server behind it, OpenRouter tells that server's price apart.
+        // If the user has a key for the server behind OpenRouter, it reports that server's price apart.
         let is_byok = usage.and_then(|usage| usage.get("is_byok")?.as_bool()).unwrap_or(false);
         let upstream = amount("cost_details.upstream_inference_cost").filter(|_| is_byok);
         let cost = amount("cost")

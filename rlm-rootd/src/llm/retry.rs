@@ -34,8 +34,8 @@ impl Retries {
     }
 }
 
-/// The pause that the headers of a response ask for: `Retry-After`, or as OpenAI's client has it, `retry-after-ms`. Where there is
-/// neither, the time until the limits that a server tells begin anew, such as `1m30s` (OpenAI, Groq).
+/// The pause that the headers of a response ask for: `Retry-After`, or as OpenAI's client has it, `retry-after-ms`. Without
+/// either, the time until the limits in the headers begin anew, such as `1m30s` (OpenAI, Groq).
 pub(super) fn asked_pause(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let milliseconds = text("retry-after-ms").and_then(|value| value.trim().parse::<f64>().ok());

@@ -66,7 +66,7 @@ pub struct ChatRequest<'a> {
     pub deadline: Instant,
     /// The ledger that pays for the request.
     pub ledger: &'a Arc<Ledger>,
-    /// It is the one for which the ledger reserves something ([`Ledger::reserve_later`]).
+    /// True for the request for which the ledger reserves something ([`Ledger::reserve_later`]).
     pub is_reserved: bool,
     /// Hears of attempts that failed; nobody by default.
     pub observer: Option<&'a dyn RetryObserver>,
@@ -97,7 +97,7 @@ impl<'a> ChatRequest<'a> {
 pub struct ChatReply {
     /// The message as it came, in OpenAI's form: `content`, `tool_calls`, and all fields that the server added.
     pub message: Json,
-    /// The reason why it ended: `stop`, `tool_calls`, `length`, …
+    /// The reason why the reply ended: `stop`, `tool_calls`, `length`, …
     pub finish_reason: Option<String>,
     /// An object of the fields that the server added, such as `logprobs` and `token_ids`.
     pub extra: Option<Json>,
@@ -152,7 +152,7 @@ pub enum ModelErrorKind {
     Budget,
     /// The server refuses tools.
     NoTools,
-    /// The server refuses a request with images, maybe for them.
+    /// The server refuses a request with images, perhaps because of them.
     NoImages,
     /// The deadline passed.
     TimedOut,

@@ -1,7 +1,7 @@
-//! The rules of a model's server: what of a request it takes, and what it refuses.
+//! The rules of a model's server: which parts of a request it takes, and which it refuses.
 //!
-//! They come from the table `servers.toml`, by the address of the server, by the model, or by what the server lists; from
-//! settings; and from what the server refuses. A rule that was learned so holds for the rest of the run.
+//! Rules come from the table `servers.toml`, by the address of the server, by the model, or by what the server lists; from
+//! settings; and from refusals of the server. A rule learned from a refusal holds for the rest of the run.
 
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -80,11 +80,11 @@ struct ErrorTexts {
 pub(super) enum ErrorKind {
     /// The conversation is too long for the model.
     ContextFull,
-    /// It is about something else than the conversation's length, whatever its status says.
+    /// The error is about something other than the conversation's length, whatever its status says.
     NotContextFull,
     /// The server refuses tools.
     NoTools,
-    /// The server refuses images, or these.
+    /// The server refuses images, or the ones that were sent.
     NoImages,
     /// The same request may pass later.
     Overloaded,
@@ -95,7 +95,7 @@ pub(super) enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// True if a text is that of such an error.
+    /// True if an error with this text is of this kind.
     pub(super) fn is_of(self, text: &str) -> bool {
         let errors = &TABLE.errors;
         match self {
@@ -138,11 +138,11 @@ pub enum NullContent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArgumentsForm {
-    /// Arguments that are no JSON object are sent as `{}`.
+    /// Arguments that are not a JSON object are sent as `{}`.
     Json,
 }
 
-/// The form of requests that a server takes. By default all goes as it is.
+/// The form of requests that a server takes. By default everything is sent as it is.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
@@ -161,10 +161,10 @@ pub struct Rules {
     /// The only fields of replies that the server takes back; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_fields: Option<Vec<String>>,
-    /// The only fields of calls that it takes back; all by default.
+    /// The only fields of calls that the server takes back; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_fields: Option<Vec<String>>,
-    /// Fields of replies that it refuses.
+    /// Fields of replies that the server refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub omit_from_replies: Vec<String>,
     /// The form of `content: null` beside calls; as it came by default.
@@ -173,10 +173,10 @@ pub struct Rules {
     /// The form of arguments of calls; as they came by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<ArgumentsForm>,
-    /// True if the server refuses calls without ids of their own, so that they get ours.
+    /// True if the server refuses calls without ids, so that they get ours.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fill_ids: bool,
-    /// Fields that are joined to the first call of a reply that has none of them from the model.
+    /// Fields that are added to the first call of a reply in which the model sent none of them.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub first_call_signature: Map<String, Json>,
     /// The text of a reply that is sent between the answer of a tool and a message of the user; none by default.
@@ -199,7 +199,7 @@ impl Api {
     }
 }
 
-/// A setting for a model's server: a row of the table of servers, and rules that come before it.
+/// A setting for a model's server: a row of the table of servers, and rules that override it.
 #[derive(Clone, Debug, Default)]
 pub struct ServerRules {
     /// The name of the row.
@@ -250,7 +250,7 @@ impl Rules {
     /// The rules of the rows of this name, for a model.
     ///
     /// # Errors
-    /// A sentence with the names that there are.
+    /// A sentence with the names of all rows.
     pub fn named(name: &str, model: &str) -> Result<Self, String> {
         if !TABLE.server.iter().any(|row| row.name == name) {
             let names: Vec<_> = TABLE.server.iter().map(|row| row.name.as_str()).collect();
@@ -259,7 +259,7 @@ impl Rules {
                 names.join(", ")
             ));
         }
-        // Rows for some of its models begin with its name.
+        // Rows for some of a server's models begin with the server's name.
         let is_meant = |row: &Row| {
             row.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
         };
@@ -271,7 +271,7 @@ impl Rules {
         rows.fold(Self::default(), |rules, row| rules.with(&row.rules))
     }
 
-    /// These rules, and the others where those say something.
+    /// These rules, replaced by the others where those say something.
     #[must_use]
     pub fn with(mut self, others: &Self) -> Self {
         let add = |all: &mut Vec<String>, more: &[String]| {
@@ -304,7 +304,7 @@ impl Rules {
             || self.omit_from_replies.iter().any(|omitted| omitted == field)
     }
 
-    /// True if calls may be sent otherwise than they came.
+    /// True if calls may be changed before they are sent.
     pub(super) fn changes_calls(&self) -> bool {
         self.call_fields.is_some()
             || self.arguments.is_some()
@@ -316,7 +316,7 @@ impl Rules {
         self.call_fields.as_ref().is_some_and(|known| !known.iter().any(|known| known == field))
     }
 
-    /// The name of the bound on a completion, and the one that it is not.
+    /// The server's name for the bound on a completion, and the other name.
     pub(super) fn bound(&self) -> Option<(&'static str, &'static str)> {
         let [old, new] = BOUNDS;
         match self.bound.as_deref()? {
@@ -337,11 +337,11 @@ impl Rules {
         self.longest_completion.unwrap_or(LONGEST_COMPLETION)
     }
 
-    /// Learns from the error of a request what the server refuses. Returns the rule in words; None if there is nothing to learn that
-    /// is not a rule already, so that a request is not sent again for it.
+    /// Learns from the error of a request what the server refuses. Returns the new rule in words. None if there is none, so that
+    /// the request is not sent again.
     pub(super) fn learn(&mut self, status: u16, error: &str, refused: Refused<'_>) -> Option<String> {
         let error = error.to_lowercase();
-        // A fault of the server's own is told in any words; llama-cpp-python tells refusals so, too, in those of pydantic.
+        // A server's own fault is told in any words. llama-cpp-python refuses with the same status, in the words of pydantic.
         let refuses_field = status < 500 || error.contains("extra_forbidden");
         let of_fields = if refuses_field { self.learn_fields(&error, refused) } else { None };
         of_fields.or_else(|| self.learn_native(&error, refused)).or_else(|| self.learn_form(&error, refused))
@@ -360,7 +360,7 @@ impl Rules {
             .bound()
             .unwrap_or_else(|| if refused.fields.contains_key(new) { (new, old) } else { (old, new) });
         let sent = BOUNDS.iter().find_map(|name| refused.fields.get(*name));
-        // "max_tokens of 60000 is not allowed": the name is right. Pydantic has the value in each refusal of a field.
+        // "max_tokens of 60000 is not allowed": the name is right. Pydantic quotes the value in each refusal of a field.
         let is_value = |sent: &Json| error.contains(&sent.to_string()) && !error.contains("extra");
         let is_name = sent.is_some_and(|sent| !is_value(sent));
         if !is_name || self.bound.is_some() || !names_word(error, name) || !refuses(error) {
@@ -414,8 +414,8 @@ impl Rules {
         Some(format!("`{field}` of replies is left out of requests, since the server refuses it"))
     }
 
-    /// Replies in the form of another interface are made anew of what they say: a server refuses their reasoning, since it is
-    /// bound to another conversation, account or model.
+    /// Makes replies in the form of another interface anew from their text: a server refuses reasoning that is bound to another
+    /// conversation, account or model.
     fn learn_native(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
         let is_refused = has_any(error, &TABLE.errors.refused_reasoning);
         let has = |field: &str| refused.messages.iter().any(|message| message.get(field).is_some());
@@ -488,8 +488,8 @@ pub(super) fn names_word(text: &str, name: &str) -> bool {
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + name.len()..].starts_with(is_part))
 }
 
-/// True if a text names a field. A name that may be a word of English, such as `reasoning`, must stand in quotes, in a path, or alone
-/// behind a colon.
+/// True if a text names a field. A name that may be a word of English, such as `reasoning`, must stand in quotes, in a path, or
+/// alone after a colon.
 fn names_field(text: &str, name: &str) -> bool {
     const QUOTES: [char; 3] = ['\'', '"', '`'];
     let is_word = !name.contains('_') && name != "logprobs";
@@ -501,7 +501,7 @@ fn names_field(text: &str, name: &str) -> bool {
     names_word(text, name) && (!is_word || text.match_indices(name).any(|(at, _)| is_marked(at)))
 }
 
-/// The place of the words of an error by which its kind is known, other than that it passes.
+/// The place of the words by which the kind of an error is known. Overload does not count.
 pub(super) fn telling_part(text: &str) -> Option<usize> {
     let (errors, text) = (&TABLE.errors, text.to_ascii_lowercase());
     let ErrorTexts { context_full, not_context_full, no_tools, no_images, other_wire, .. } = errors;
@@ -612,7 +612,7 @@ mod tests {
             learned("Unexpected role 'user' after role 'tool'").user_after_tool.as_deref(),
             Some("Ok.")
         );
-        // What must come back is no field that is refused.
+        // A field that must come back is not one that is refused.
         let mut rules = Rules::default();
         let messages =
             [ChatMessage::from(json!({"role": "assistant", "content": "a", "reasoning_content": "hm"}))];

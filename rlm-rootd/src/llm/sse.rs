@@ -1,6 +1,6 @@
 //! Server-sent events, as their standard reads them (<https://html.spec.whatwg.org/multipage/server-sent-events.html>): lines end
-//! in any of three ways, what is no UTF-8 is replaced, other fields and comments are skipped, and an event without data is none.
-//! Crates for it end the stream at such events.
+//! in any of three ways, invalid UTF-8 is replaced, other fields and comments are skipped, and so are events without data. Crates
+//! for server-sent events end the stream at such an event.
 
 /// Takes bytes as they come, and gives the data of each event.
 #[derive(Debug, Default)]
@@ -9,7 +9,7 @@ pub(super) struct Events {
     line: Vec<u8>,
     /// The data of an event that has not ended.
     data: Option<String>,
-    /// The byte before was a carriage return.
+    /// True if the byte before was a carriage return.
     was_return: bool,
     is_begun: bool,
 }
@@ -32,7 +32,7 @@ impl Events {
         self.line.extend_from_slice(rest);
     }
 
-    /// Length of what has not ended, in bytes.
+    /// Bytes of the line and the event that have not ended.
     pub(super) fn pending(&self) -> usize {
         self.line.len() + self.data.as_ref().map_or(0, String::len)
     }

@@ -47,7 +47,7 @@ pub struct SubLlmOptions {
     /// Extra fields of each request, such as `temperature`. Requests through the proxy can override them.
     pub sampling: Map<String, Json>,
     /// `max_tokens` of a request that has neither `max_tokens` nor `max_completion_tokens`, if the budget needs a
-    /// bound; 4096 by default. Where the rest of the budget is less, it is that, down to [`LEAST_COMPLETION`].
+    /// bound; 4096 by default. If the budget has less left, it is the rest of the budget, down to [`LEAST_COMPLETION`].
     pub default_max_tokens: u64,
     /// Receives a record of each request; none by default.
     pub recorder: Option<Arc<dyn Recorder>>,
@@ -92,7 +92,7 @@ pub struct Completion {
     pub text: String,
     /// The ledger's charge.
     pub usage: Usage,
-    /// Number of requests that were sent for it: turns with tools, and retries.
+    /// Number of requests that were sent for the prompt: turns with tools, and retries.
     pub requests: u32,
 }
 
@@ -161,7 +161,7 @@ impl SubLlm {
         let mut results: Vec<_> = prompts.iter().map(|_| Err(SubCallError::NotSent)).collect();
         let items = prompts.into_iter().enumerate().map(|(at, (index, prompt))| {
             let batch_id = &batch_id;
-            // In a box, which is cheaper to move.
+            // In a box, since the future is cheaper to move that way.
             Box::pin(async move { (at, self.item(batch_id, index, prompt.as_ref(), deadline).await) })
         });
         // One task polls all of them, so that dropping this future stops them all.

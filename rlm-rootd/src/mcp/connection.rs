@@ -37,10 +37,10 @@ const LAST_ANSWER: Duration = Duration::from_millis(200);
 /// Time for the end of an HTTP session.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
-/// Lines of the end of a server's standard error in an error. It is a log, most of which is about other calls.
+/// Lines of a server's standard error, from its end, in an error. It is a log, most of which is about other calls.
 const SAID_LINES: usize = 10;
 
-/// Bytes of these lines. Twice as many are kept, so that no part of a secret is at the beginning.
+/// Most bytes of these lines. Twice as many are kept, so that no part of a secret is at the beginning.
 const SAID_BYTES: usize = 2 << 10;
 
 /// Calls of one HTTP server at once. Further ones wait.
@@ -52,18 +52,18 @@ pub(super) struct Offered {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) parameters: Json,
-    /// True: each result is an object with the value as its only field, `result`, since servers' SDKs wrap what is no object.
+    /// True: each result is an object with the value as its only field, `result`, since SDKs wrap values that are not objects.
     pub(super) wraps_results: bool,
 }
 
-/// A connection. Dropping it ends it, and kills a program that was started for it.
+/// A connection. Dropping it closes the connection, and kills a program that was started for it.
 #[derive(Debug)]
 pub(super) struct Connection {
     server: Arc<McpServer>,
     peer: Peer<RoleClient>,
     program: Option<StdioServer>,
     close: CancellationToken,
-    /// Cancelled when it is over.
+    /// Cancelled when the connection is over.
     over: CancellationToken,
     _close_on_drop: DropGuard,
 }
@@ -107,7 +107,7 @@ impl Connection {
         let over = CancellationToken::new();
         let (peer, when_over) = (service.peer().clone(), over.clone());
         tokio::spawn(async move {
-            // However it ended, it is over.
+            // The connection is over, however it ended.
             let _how = service.waiting().await;
             when_over.cancel();
         });
@@ -127,7 +127,7 @@ impl Connection {
     pub(super) async fn tools(&self, deadline: Instant) -> Result<Vec<Offered>, String> {
         let listed = match timeout_at(deadline, self.peer.list_all_tools()).await {
             Ok(Ok(listed)) => listed,
-            // It has prompts or resources alone.
+            // The server has only prompts or resources.
             Ok(Err(ServiceError::McpError(error))) if error.code == ErrorCode::METHOD_NOT_FOUND => Vec::new(),
             Ok(Err(error)) => return Err(self.request_fault(&error).await),
             Err(_late) => {
@@ -277,7 +277,7 @@ fn http(
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }
 
-/// Reports whether the SDK of the server has made an object of what a tool returns: FastMCP says so, the official one for Python
+/// Reports whether the server's SDK has wrapped a tool's results in an object: FastMCP says so, and the official SDK for Python
 /// gives the schema a title of its own.
 fn wraps(schema: &Map<String, Json>) -> bool {
     let properties = schema.get("properties").and_then(Json::as_object);

@@ -19,7 +19,7 @@ pub enum McpFileError {
     /// An invalid server.
     #[error("server '{server}': {reason}")]
     Server {
-        /// Its name.
+        /// The name of the server.
         server: String,
         /// The fault, with its key.
         reason: String,

@@ -190,7 +190,7 @@ mod tests {
             error_of("echo thinking >&2; exec sleep 1000", limit).await,
             "the MCP server 'x' did not answer within 0.3 s: thinking"
         );
-        // Nobody accepts its connections.
+        // Nobody accepts connections of this listener.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let server =

@@ -55,27 +55,27 @@ impl Server {
         connection.call(tool, arguments).await
     }
 
-    /// Ends it. No call starts it again.
+    /// Ends the server. No call starts it again.
     pub(super) async fn stop(&self) {
         if let Some(connection) = self.connection.lock().await.take() {
             connection.stop().await;
         }
     }
 
-    /// The same at once. A start that is under way sees that the servers have ended.
+    /// Kills the servers at once. A start that is under way sees that they have ended.
     pub(super) fn kill(&self) {
         if let Ok(mut connection) = self.connection.try_lock() {
             connection.take();
         }
     }
 
-    /// The connection, which is made if there is none.
+    /// The connection, which is made if it is missing.
     async fn connection(&self) -> Result<Arc<Connection>, String> {
         let mut held = self.connection.lock().await;
         if let Some(connection) = held.as_ref().filter(|connection| connection.is_open()) {
             return Ok(connection.clone());
         }
-        // The process group of one that is lost is killed.
+        // The process group of a lost server is killed.
         *held = None;
         let Shared { spawner, environment, limit, ended } = &*self.shared;
         let opened = tokio::select! {

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use crate::llm::Key;
 
-/// An MCP server, and how to reach it.
+/// An MCP server, and the way to reach it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct McpServer {
-    /// Its name, the first part of its tools' names. Characters other than letters, digits and `_` become `_` there.
+    /// The server's name, the first part of its tools' names. Characters other than letters, digits and `_` become `_` there.
     pub name: String,
-    /// The way to reach it.
+    /// The way to reach the server.
     pub transport: McpTransport,
 }
 
@@ -21,16 +21,16 @@ pub enum McpTransport {
     Stdio {
         /// The program: a path with a slash is relative to `cwd`, and a name is looked up on `PATH`.
         command: String,
-        /// Its arguments.
+        /// The arguments of the program.
         args: Vec<String>,
         /// Variables besides the usual ones: `PATH`, `HOME` and the like.
         env: Vec<(String, String)>,
-        /// The directory in which it runs.
+        /// The directory in which the program runs.
         cwd: PathBuf,
     },
     /// A server that speaks streamable HTTP.
     Http {
-        /// Its address.
+        /// The address of the server.
         url: String,
         /// Headers of each request.
         headers: Vec<(String, String)>,

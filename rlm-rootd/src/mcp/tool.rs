@@ -27,7 +27,7 @@ pub(super) fn root_tool(server: &Arc<Server>, offered: &Arc<Offered>) -> Result<
 /// A tool of an MCP server.
 #[derive(Debug)]
 struct McpTool {
-    /// Its name in sessions.
+    /// The tool's name in sessions.
     name: String,
     offered: Arc<Offered>,
     parameters: Json,

@@ -19,7 +19,7 @@ use super::fault::{Fault, quoted};
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) root: Arc<Directory>,
-    /// The absolute path that it was opened by, and the same without symbolic links.
+    /// The absolute path by which the directory was opened, and that path without symbolic links.
     paths: [PathBuf; 2],
 }
 

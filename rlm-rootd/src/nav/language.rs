@@ -6,7 +6,7 @@ use std::sync::{LazyLock, OnceLock};
 
 /// A language whose files have symbols.
 pub(super) struct Language {
-    /// Its name, in lower case.
+    /// The name of the language, in lower case.
     pub(super) name: &'static str,
     endings: &'static [&'static str],
     grammar: fn() -> tree_sitter::Language,
@@ -25,7 +25,7 @@ pub(super) struct Compiled {
 pub(super) enum Node {
     /// A symbol of this kind that contains others.
     Holds(&'static str),
-    /// The same, but only if it has a body: otherwise it is only a reference.
+    /// A symbol of this kind that contains others, if it has a body: otherwise it is only a reference.
     HoldsIfBody(&'static str),
     /// A function; its contents are not listed. In a class it is a method.
     Function,
@@ -37,7 +37,7 @@ pub(super) enum Node {
     Variable,
     /// A wrapper that belongs to the symbol in it: `export`, `template<…>`, decorators.
     Wrapper,
-    /// The same, if it wraps a single symbol: `const (…)`.
+    /// A wrapper that belongs to the symbol in it, if that is the only one: `const (…)`.
     WrapperOfOne,
     /// A comment or an attribute, which belongs to the symbol after it.
     Leading,

@@ -58,7 +58,7 @@ pub struct Navigation(Arc<Shared>);
 #[derive(Debug, thiserror::Error)]
 #[error("the context directory {} cannot be opened", path.display())]
 pub struct NavigationError {
-    /// Its path.
+    /// The path of the directory.
     pub path: PathBuf,
     /// The system's error.
     #[source]

@@ -167,11 +167,11 @@ fn of_symbol(path: &Path, name: &str, open: OpenFile, index: usize, stop: &Stop)
     let mut end = 0;
     for symbol in source.definitions(path, name)? {
         if symbol.bytes.start < end {
-            // It is in the previous symbol.
+            // The symbol is in the previous one.
             continue;
         }
         end = symbol.bytes.end;
-        // From the start of its line, to keep the indentation.
+        // The text begins with the symbol's line, to keep the indentation.
         let line = memchr::memrchr(b'\n', &source.bytes[..symbol.bytes.start]).map_or(0, |at| at + 1);
         let blank = source.bytes[line..symbol.bytes.start].iter().all(u8::is_ascii_whitespace);
         let start = if blank { line } else { symbol.bytes.start };

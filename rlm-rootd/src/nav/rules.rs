@@ -1,4 +1,4 @@
-//! Rules of `.gitignore` files: what does not belong to a directory's project.
+//! Rules of `.gitignore` files: they exclude files that do not belong to a directory's project.
 //!
 //! Only the files below the directory that is read count: not the host's, nor those of directories above it.
 
@@ -35,9 +35,9 @@ struct Level {
 /// The decision of rules on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
-    /// A rule excludes it.
+    /// A rule excludes the path.
     Yes,
-    /// A rule with `!` includes it.
+    /// A rule with `!` includes the path.
     No,
     /// No rule matches.
     Undecided,
@@ -49,7 +49,7 @@ pub enum Ignored {
 pub struct InvalidPattern {
     /// The pattern.
     pub pattern: String,
-    /// Why it is not valid.
+    /// Why the pattern is not valid.
     pub reason: String,
 }
 
@@ -73,7 +73,7 @@ impl IgnoreRules {
         Ok(Self::default().below(builder))
     }
 
-    /// These rules, and before them those of the directory at this relative path, if it has any that can be read.
+    /// These rules, and before them those of the directory at this relative path, if it has rules that can be read.
     #[must_use]
     pub fn with_own(self, directory: &Directory, path: &Path) -> Self {
         let Some(text) = rules_text(directory) else { return self };
@@ -86,7 +86,7 @@ impl IgnoreRules {
         self.below(builder)
     }
 
-    /// The same, for a directory whose entries have these names.
+    /// Like [`Self::with_own`], for a directory whose entries have these names.
     #[must_use]
     pub fn with_own_among<'a>(
         self,

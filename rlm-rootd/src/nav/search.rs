@@ -141,7 +141,7 @@ impl<'a> Search<'a> {
         thread::scope(|scope| {
             for _ in 1..threads {
                 let name = "nav_search".to_owned();
-                // With fewer threads it only takes longer.
+                // With fewer threads the search only takes longer.
                 let _too_few = thread::Builder::new().name(name).spawn_scoped(scope, || self.work()).is_err();
             }
             self.work();

@@ -1,4 +1,4 @@
-//! Files with their symbols, and the resolution of what a caller names.
+//! Files with their symbols, and the resolution of names that a caller gives.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -34,20 +34,20 @@ const MAX_LEVELS: usize = 16;
 /// A definition in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Symbol {
-    /// Its names from the outermost holder on, separated by dots.
+    /// The symbol's names from the outermost holder on, separated by dots.
     pub(super) path: String,
     /// Length of the holder's part of `path` in bytes; 0 at the top level.
     holder_len: usize,
     pub(super) kind: &'static str,
-    /// Line of its name, from 1.
+    /// Line of the symbol's name, from 1.
     pub(super) line: usize,
-    /// Its last line.
+    /// The last line of the symbol.
     pub(super) end_line: usize,
     /// Byte range in the source, including leading comments, attributes and decorators.
     pub(super) bytes: Range<usize>,
     /// First line of `bytes`.
     pub(super) first_line: usize,
-    /// Its declaration on one line, without the body.
+    /// The symbol's declaration on one line, without the body.
     pub(super) signature: String,
 }
 
@@ -56,12 +56,12 @@ impl Symbol {
         &self.path[if self.holder_len == 0 { 0 } else { self.holder_len + 1 }..]
     }
 
-    /// The path of its holder, empty at the top level.
+    /// The path of the symbol's holder, empty at the top level.
     pub(super) fn holder(&self) -> &str {
         &self.path[..self.holder_len]
     }
 
-    /// Number of symbols that contain it.
+    /// Number of symbols that contain this one.
     pub(super) fn depth(&self) -> usize {
         if self.holder_len == 0 { 0 } else { self.holder().split('.').count() }
     }
@@ -76,7 +76,7 @@ pub(super) enum Unparsed {
     /// Parsing takes too long.
     #[error("parsing it takes longer than {} s", MAX_PARSE_TIME.as_secs())]
     TooSlow,
-    /// Its tree takes too much memory.
+    /// The syntax tree takes too much memory.
     #[error("parsing it takes more than {} MiB of memory", MAX_GROWTH_BYTES >> 20)]
     TooLarge,
 }
@@ -146,10 +146,10 @@ struct Finder<'a> {
 /// The state of the siblings that are being visited.
 #[derive(Clone, Debug, Default)]
 struct Level<'a> {
-    /// The path of their holder.
+    /// The path of the siblings' holder.
     holder: Rc<str>,
     is_in_type: bool,
-    /// The wrapper that contains them, or the outermost of several.
+    /// The wrapper that contains the siblings, or the outermost of several.
     wrapper: Option<Wrapped<'a>>,
     /// Range of the comments and attributes right before the next sibling.
     leading: Option<LeadingComments>,
@@ -244,7 +244,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// True if only blanks precede it on its line.
+    /// True if only blanks precede the node on its line.
     fn begins_line(&self, syntax: Syntax<'a>) -> bool {
         let start = syntax.start_byte();
         let line = start.saturating_sub(syntax.start_position().column);

@@ -24,11 +24,11 @@ pub struct Program {
 /// The output of a program that ended by itself.
 #[derive(Debug)]
 pub struct ProgramOutput {
-    /// How it ended.
+    /// The exit status of the program.
     pub status: ExitStatus,
-    /// Its standard output.
+    /// The standard output of the program.
     pub output: Vec<u8>,
-    /// The end of its standard error.
+    /// The end of the program's standard error.
     pub error_tail: String,
 }
 
@@ -42,10 +42,10 @@ pub enum ProgramError {
     /// The thread that starts programs cannot be started.
     #[error("no programs can be started: {0}")]
     Spawner(#[source] io::Error),
-    /// It could not be started, lost its connection, or wrote too much.
+    /// The program could not be started, lost its connection, or wrote too much.
     #[error("the program {0}")]
     Failed(String),
-    /// It ran for too long.
+    /// The program ran for too long.
     #[error("the program timed out after {} s", .0.as_secs_f64())]
     TimedOut(Duration),
 }
@@ -57,7 +57,7 @@ impl From<RunError> for ProgramError {
 }
 
 impl Program {
-    /// Finds a program, which is to run in `dir`: a path with a slash is relative to that, a name is looked up on PATH.
+    /// Finds a program, which is to run in `dir`: a path with a slash is relative to `dir`, a name is looked up on PATH.
     ///
     /// # Errors
     /// [`ProgramError::NotFound`], [`ProgramError::Spawner`].
@@ -71,8 +71,8 @@ impl Program {
         Ok(Self { path, dir: dir.to_owned(), env: usual_variables(environment), spawner })
     }
 
-    /// Runs it with this standard input. Its process group is killed when it has ended, at the time limit, when it writes
-    /// more than `max_output` bytes, and when the future is dropped.
+    /// Runs the program with this standard input. Its process group is killed when it has ended, at the time limit, when it
+    /// writes more than `max_output` bytes, and when the future is dropped.
     ///
     /// # Errors
     /// [`ProgramError`]. An exit status other than 0 is not an error.

@@ -1,4 +1,4 @@
-//! Where programs are, and what they see of the environment.
+//! The places of programs, and the part of the environment that they see.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -18,7 +18,7 @@ pub(crate) fn usual_variables(environment: &Variables) -> Variables {
     usual.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Finds a program: a path with a slash is relative to `dir`; a name is looked up on PATH. The error says that there is none.
+/// Finds a program: a path with a slash is relative to `dir`; a name is looked up on PATH. The error says that it does not exist.
 pub(crate) fn find(program: &str, dir: &Path, environment: &Variables) -> Result<PathBuf, String> {
     let is_program = |path: &PathBuf| {
         std::fs::metadata(path)

@@ -27,7 +27,7 @@ const PIPE_BYTES: usize = 1 << 20;
 pub(super) struct Exit {
     pub(super) status: ExitStatus,
     pub(super) output: Vec<u8>,
-    /// The end of what it wrote to stderr.
+    /// The end of the program's standard error.
     pub(super) error_tail: String,
 }
 
@@ -75,7 +75,7 @@ pub(super) async fn run(
     Ok(Exit { status, output: output.bytes, error_tail })
 }
 
-/// A sentence without its subject: the program.
+/// A sentence without its subject, the program.
 pub(super) fn how_it_ended(status: ExitStatus) -> String {
     let signal =
         |number| Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |it| it.to_string());

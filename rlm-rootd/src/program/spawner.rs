@@ -48,8 +48,8 @@ impl Spawner {
         Ok(Self { orders })
     }
 
-    /// Starts a program in a process group of its own. It is killed when this process dies. Where this is given up, the group is
-    /// killed before it returns: the kernel kills the program alone, and not what that has started.
+    /// Starts a program in a process group of its own. The program is killed when this process dies. If the future is dropped,
+    /// the group is killed before the drop returns: the kernel kills the program alone, and not what it has started.
     pub(crate) async fn spawn(&self, command: Command) -> io::Result<Program> {
         let (reply, replied) = oneshot::channel();
         let (handled, when_handled) = channel();
@@ -65,7 +65,7 @@ impl Spawner {
     pub(crate) async fn reaped(&self) {
         let (gone, all_gone) = oneshot::channel();
         if self.orders.send(Order::Wait(gone)).is_ok() {
-            // The thread drops its end.
+            // The thread drops its end of the channel.
             let _dropped = all_gone.await;
         }
     }
@@ -112,7 +112,7 @@ fn serve(orders: &Receiver<Order>, descriptors: (rlim_t, rlim_t)) {
         }
     }
     for mut child in killed {
-        // It was killed: nothing needs its status.
+        // The child was killed: nothing needs its status.
         let _ended = child.wait();
     }
 }
@@ -132,7 +132,7 @@ fn start(command: &mut Command, (soft, hard): (rlim_t, rlim_t)) -> io::Result<Ch
 /// A running program. Dropping it kills its process group and has it reaped.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// None once it is reaped, or handed over to be reaped.
+    /// The child. None once it is reaped, or handed over to be reaped.
     child: Option<Child>,
     orders: Sender<Order>,
 }
@@ -142,7 +142,7 @@ impl Program {
         self.child.as_mut().expect("it is taken by `end` and drop alone")
     }
 
-    /// Sends a signal to its process group.
+    /// Sends a signal to the program's process group.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(child) = &self.child {
             signal_group(child, signal);
@@ -154,7 +154,7 @@ impl Program {
         self.kill().expect("it is taken by `end` and drop alone").wait()
     }
 
-    /// Kills its group, and gives the child away to be reaped.
+    /// Kills the program's group, and gives the child away to be reaped.
     fn kill(&mut self) -> Option<Child> {
         let child = self.child.take()?;
         signal_group(&child, Signal::SIGKILL);
@@ -173,6 +173,6 @@ impl Drop for Program {
 /// A child that is not reaped yet keeps the id of its group from being given to others.
 fn signal_group(child: &Child, signal: Signal) {
     let Ok(pid) = i32::try_from(child.id()) else { return };
-    // It fails for a group in which everything has ended.
+    // This fails for a group in which everything has ended.
     let _all_gone = killpg(Pid::from_raw(pid), signal);
 }

@@ -31,7 +31,7 @@ const ERROR_TAIL_BYTES: usize = 4 << 10;
 #[derive(Debug)]
 pub(crate) struct StdioServer {
     exited: AsyncFd<OwnedFd>,
-    /// None once it is reaped.
+    /// The program. None once it is reaped.
     program: Mutex<Option<Program>>,
     errors: Arc<Mutex<Vec<u8>>>,
     /// Cancelled at the end of standard error.
@@ -41,7 +41,7 @@ pub(crate) struct StdioServer {
 }
 
 impl StdioServer {
-    /// Starts it. The caller has its standard output and input.
+    /// Starts the server. The caller gets its standard output and input.
     pub(crate) async fn start(
         spawner: &Spawner,
         mut command: Command,
@@ -63,20 +63,20 @@ impl StdioServer {
         Ok((server, stdout, stdin))
     }
 
-    /// Completes when it has exited.
+    /// Completes when the server has exited.
     pub(crate) async fn exited(&self) {
-        // It fails only if the runtime ends.
+        // This fails only if the runtime ends.
         if let Ok(mut exited) = self.exited.readable().await {
             exited.retain_ready();
         }
     }
 
-    /// The end of its standard error so far.
+    /// The end of the server's standard error so far.
     pub(crate) fn said(&self) -> String {
         String::from_utf8_lossy(&locked(&self.errors)).into_owned()
     }
 
-    /// Stops it once its input is closed. It has time to exit, and again after SIGTERM; then its process group is killed.
+    /// Stops the server once its input is closed. It has time to exit, and again after SIGTERM; then its process group is killed.
     pub(crate) async fn stop(&self) {
         if timeout(GRACE, self.exited()).await.is_err() {
             if let Some(program) = &*locked(&self.program) {
@@ -87,9 +87,9 @@ impl StdioServer {
         self.end().await;
     }
 
-    /// Kills what is left of its process group, and reads the rest of its standard error.
+    /// Kills what is left of the server's process group, and reads the rest of its standard error.
     ///
-    /// Returns how it ended: a sentence without its subject.
+    /// Returns how the server ended: a sentence without its subject.
     pub(crate) async fn end(&self) -> &str {
         let end = async || {
             let Some(program) = locked(&self.program).take() else { return "has ended".to_owned() };

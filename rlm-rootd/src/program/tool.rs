@@ -147,7 +147,7 @@ fn unnamed(tool: &str, call: Call) -> Result<Vec<u8>, ToolError> {
     document(tool, [("args", &args), ("kwargs", &kwargs)].into_iter())
 }
 
-/// The text of an object of arguments.
+/// The JSON text of an object of arguments.
 fn document<'a>(
     tool: &str,
     arguments: impl Iterator<Item = (&'a str, &'a Value)>,
@@ -167,7 +167,7 @@ fn document<'a>(
     Ok(text)
 }
 
-/// The exit of a failed program, and the end of its standard error.
+/// The exit status of a failed program, and the end of its standard error.
 fn ending(exit: &Exit) -> String {
     let how = how_it_ended(exit.status);
     match exit.error_tail.trim() {

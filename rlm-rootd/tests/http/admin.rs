@@ -105,7 +105,7 @@ async fn only_the_admin_token_opens_the_door() {
         let refused = closed.client().await.exchange(&request(method, "/rollout/r", Some(""), b"{}")).await;
         assert_eq!(refused.error(), (401, "Unauthorized".to_owned()));
     }
-    // The admin token is no rollout's secret.
+    // The admin token is not a rollout's secret.
     let crossed = Registration { secret: Secret::new(TOKEN), ..r.clone() };
     let refused = endpoint.client().await.exchange(&tool_request(&crossed, "x", json!([]))).await;
     assert_eq!(refused.error(), (401, "Unauthorized".to_owned()));

@@ -50,7 +50,7 @@ async fn waiting_requests_end_with_the_rollout_and_can_be_dropped() {
     first.send(&request).await;
     keeper.began().await;
     second.send(&request).await;
-    // It gives up its place in the queue, which the next one takes.
+    // The second request gives up its place in the queue, which the next one takes.
     drop(second);
     let mut third = endpoint.client().await;
     loop {

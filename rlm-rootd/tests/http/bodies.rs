@@ -102,7 +102,7 @@ async fn a_slow_body_ends_at_its_time_limit_and_a_broken_one_at_once() {
     let mut slow = endpoint.client().await;
     let response = slow.exchange(&request[..request.len() - 1]).await;
     assert_eq!(response.error(), (408, "the body took longer than 0.3 s".to_owned()));
-    // And the connection with it.
+    // The connection is closed, too.
     assert_eq!(soon(slow.stream.read(&mut [0; 10])).await.unwrap(), 0);
     let (path, secret) = (r.tools_url(""), r.secret.reveal());
     let chunked = format!(

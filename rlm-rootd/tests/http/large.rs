@@ -38,7 +38,7 @@ fn json_of_many_small_values_is_refused_before_it_takes_much() {
         assert_eq!((status, &*answer), (400, r#"{"error":"Invalid JSON: more than 2097152 values"}"#));
     }
     assert!(peak(&program) < 700, "{} MiB", peak(&program));
-    // And it is given back.
+    // The memory is given back.
     wait_until("memory is given back", || mebibytes(&program, "VmRSS:") < 150);
     assert_eq!(program.exchange(&tool_request(&r, "t", json!([1]))).0, 200);
 }
@@ -112,7 +112,7 @@ fn results_that_nobody_reads_are_few_at_once() {
     answered(4);
     // Others of the rollout run on.
     assert_eq!(program.exchange(&tool_request(&r, "small", json!([]))).0, 200);
-    // Each that goes makes room for one.
+    // Each response that is read makes room for one.
     for gone in 0..15 {
         answered(gone + 5);
         let mut place = None;

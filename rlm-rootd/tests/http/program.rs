@@ -69,7 +69,7 @@ impl Program {
         exchange(self.connect(), request)
     }
 
-    /// Its status, and all that it wrote after its first line.
+    /// The exit status of the program, and all that it wrote after its first line.
     fn wait(mut self) -> (ExitStatus, String, String) {
         let (mut out, mut errors) = (String::new(), String::new());
         self.stdout.read_to_string(&mut out).unwrap();
@@ -85,7 +85,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended.
+        // The program may have ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -393,7 +393,7 @@ fn it_ends_with_the_process_that_it_serves() {
     let (status, _, log) = program.wait();
     assert_eq!(status.code(), Some(0));
     assert!(log.contains("the host has ended"), "{log}");
-    // A host that has ended before is no error.
+    // A host that has ended before is not an error.
     let late = Program::of(command(&[]).env("RLM_HOST_PID", host.id().to_string()));
     assert_eq!(late.wait().0.code(), Some(0));
     let output = command(&[]).env("RLM_HOST_PID", "me").output().unwrap();

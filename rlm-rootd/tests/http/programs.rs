@@ -66,7 +66,7 @@ async fn a_program_reads_named_arguments_and_answers_in_json_or_text() {
     let result = endpoint.call(&r, "t", json!({"a": 1})).await.result();
     assert_eq!(result, json!(r#"{"args":[],"kwargs":{"a":1}}"#));
 
-    // Ints of any size stay ints both ways, and half a surrogate pair is no error.
+    // Ints of any size stay ints both ways, and half a surrogate pair is not an error.
     let (endpoint, r) = Endpoint::with_tools(shell(&dir, "cat", "output = 'json'"));
     let args = r#"[[12345678901234567890123,-0],"\ud800"]"#;
     let body = format!(r#"{{"tool_name": "t", "serialization": "json", "args": {args}}}"#);
@@ -138,11 +138,11 @@ async fn nothing_is_left_of_a_program_whose_caller_went_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn descendants_of_a_program_are_killed_and_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
-    // It keeps the pipe of its output open.
+    // The child keeps the pipe of its output open.
     let (endpoint, r) = Endpoint::with_tools(shell(&dir, "sleep 1000 & echo $! > child; echo done", ""));
     assert_eq!(endpoint.call(&r, "t", json!([])).await.result(), json!("done\n"));
     gone(pid_in(&dir.path().join("child")).await).await;
-    // In a session of its own it lives on, and still holds nobody up.
+    // A child in a session of its own lives on, and still holds nobody up.
     let code =
         "setsid sh -c 'echo $$ > escaped; exec sleep 1000' & until [ -s escaped ]; do :; done; echo done";
     let (endpoint, r) = Endpoint::with_tools(shell(&dir, code, ""));
@@ -191,7 +191,7 @@ async fn a_program_sees_a_small_environment_and_what_it_names() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_programs_run_side_by_side() {
     let dir = tempfile::tempdir().unwrap();
-    // Each waits until all have begun.
+    // Each program waits until all have begun.
     let code = "echo > $$.began; until [ $(ls | grep -c began) -ge 20 ]; do sleep 0.01; done; echo all";
     let (endpoint, r) = Endpoint::with_tools(shell(&dir, code, ""));
     let calls = (0..20).map(|_| endpoint.call(&r, "t", json!([])));

@@ -151,7 +151,7 @@ async fn a_secret_is_checked_before_the_body_is_read() {
     for (path, status) in [("/rollout/r/v1/rlm/tools", 401), ("/rollout/no/v1/rlm/tools", 404)] {
         let mut client = endpoint.client().await;
         let head = format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n");
-        // Not one byte of the body.
+        // The server reads no byte of the body.
         assert_eq!(client.exchange(head.as_bytes()).await.error().0, status);
     }
 }

@@ -149,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// In lower case.
+    /// The head of the response, in lower case.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }

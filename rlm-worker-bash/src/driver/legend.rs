@@ -135,7 +135,7 @@ tokens! { TOKENS:
     CLOSED = "c"
 }
 
-// In the shell each is followed by the key.
+// In the shell each marker is followed by the key.
 tokens! { MARKERS:
     STATE = "X"
     STATE_END = "Y"

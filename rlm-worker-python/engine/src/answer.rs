@@ -15,7 +15,7 @@ pub(crate) struct LastAnswer {
     /// The content object, if it does not need to be read again: a string, which does not change, or an object that
     /// cannot be shown, which might take its time over it again.
     content: Option<Py<PyAny>>,
-    /// Address of the value of `answer` if that is not a dict. It may be gone.
+    /// Address of the value of `answer` if that is not a dict. The value may be gone.
     other: Option<usize>,
 }
 
@@ -46,7 +46,7 @@ impl LastAnswer {
             None => String::new(),
             Some(content) if content.is_none() && other.is_none() => String::new(),
             Some(content) => {
-                // An interrupt may have been meant for the cell, which has ended. One that has a reason comes again.
+                // The interrupt may have been meant for the cell, which has ended. An interrupt that has a reason comes again.
                 let is_late = |raised: &PyErr| raised.is_instance_of::<PyKeyboardInterrupt>(content.py());
                 let text = match text::of_value(&content) {
                     Err(raised) if is_late(&raised) => text::of_value(&content),

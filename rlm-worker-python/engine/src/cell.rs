@@ -27,7 +27,7 @@ const COROUTINE: i32 = 0x80;
 /// The byte-order mark that some editors put before a file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Up to so many bytes of code are compared with what was written: that takes as long as compiling the code, or longer.
+/// Most bytes of code that are compared with the code as written: that takes as long as compiling the code, or longer.
 const MAX_COMPARED: usize = 256 * 1024;
 
 /// The runner of cells: the namespace, and the objects of Python that were fetched at the start.
@@ -54,12 +54,12 @@ pub(crate) struct Cells {
 pub(crate) struct Source<'a> {
     /// The code that runs.
     code: &'a str,
-    /// The code as it was written, where that is something else: tracebacks show it.
+    /// The code as it was written, if it differs: tracebacks show it.
     written: Option<&'a str>,
 }
 
 impl<'a> Source<'a> {
-    /// Reads what the supervisor has sent: the code, and behind it as many bytes of what was written.
+    /// Reads the payload from the supervisor: the code, followed by so many bytes of the code as written.
     pub(crate) fn of_payload(payload: &'a [u8], written_bytes: u64) -> Result<Self, Utf8Error> {
         let written_bytes = usize::try_from(written_bytes).unwrap_or(payload.len());
         let (code, written) = payload.split_at(payload.len().saturating_sub(written_bytes));
@@ -73,7 +73,7 @@ impl<'a> Source<'a> {
         self.written.is_some_and(|written| self.code.len().max(written.len()) <= MAX_COMPARED)
     }
 
-    /// Whether the lines of what was written can stand for those of the code.
+    /// True if the lines of the code as written can stand for those of the code.
     fn has_lines_of_written(&self) -> bool {
         let lines = |text: &str| text.replace("\r\n", "\n").matches(['\n', '\r']).count();
         self.written.is_some_and(|written| lines(self.code) == lines(written))
@@ -83,7 +83,7 @@ impl<'a> Source<'a> {
 /// A cell's code: its statements, and an expression at its end.
 type Parts<'py> = (Option<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
 
-/// How a cell failed.
+/// The failure of a cell.
 pub(crate) struct Failure {
     pub(crate) traceback: String,
     pub(crate) exception: Exception,
@@ -94,7 +94,7 @@ impl Cells {
         let builtins = py.import("builtins")?;
         let ast = py.import("_ast")?;
         let glue = PyDict::new(py);
-        // Its own builtins: a cell that changes those of others changes nothing here.
+        // The glue has builtins of its own: a cell that changes the builtins changes nothing here.
         glue.set_item("__builtins__", builtins.dict().copy()?)?;
         glue.set_item("__name__", "rlm_cell_engine")?;
         let compile = builtins.getattr("compile")?;
@@ -124,8 +124,8 @@ impl Cells {
         self.namespace.bind(py)
     }
 
-    /// The name that code means which says this one, None where it is no name of a variable. The compiler decides: it knows
-    /// the keywords, and spells some letters in another way (`ﬁ` as `fi`).
+    /// The variable that this name stands for in code, None if it cannot be a variable. The compiler decides: it knows the
+    /// keywords, and spells some letters in another way (`ﬁ` as `fi`).
     pub(crate) fn variable_name(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
         if !variables::is_identifier(&PyString::new(py, name)) {
             return Ok(None);
@@ -159,7 +159,7 @@ impl Cells {
             self.compile(py, source.code, tree, &file_name)
         });
         let compiled = compiled.inspect_err(|error| {
-            // The error is no worse for a line that is missing.
+            // A syntax error without its source line is still useful.
             let _unusual = self.add_line.call1(py, (error.value(py), &file_name));
         });
         let (statements, expression) = compiled.inspect_err(|_error| self.drop_source(py, &file_name))?;
@@ -188,20 +188,20 @@ impl Cells {
         value.repr().map(|repr| Some(text::of_string(&repr)))
     }
 
-    /// A cell that is no code leaves nothing that could show its source.
+    /// Removes the source of a cell that did not compile: nothing is left that could show it.
     fn drop_source(&self, py: Python<'_>, file_name: &str) {
-        // It is not there where it could not be added.
+        // The source is missing if it could not be added.
         let _not_there = self.sources.bind(py).del_item(file_name);
     }
 
     /// Does what is left to do after a cell, when nothing can interrupt it.
     pub(crate) fn tidy(&self, py: Python<'_>) {
-        // It fails where a cell has broken what it builds on, and then does nothing that the next cell needs.
+        // This fails if a cell has broken what it builds on. Nothing that the next cell needs depends on it.
         let _broken = self.tidy.call0(py);
     }
 
-    /// The tree of the code at the places of what was written. None where that is the same, another program, or too long.
-    /// It fails where what was written is no program: that is what the cell's author is to be told.
+    /// The tree of the code at the places of the code as written. None if the two are the same, different programs, or too long.
+    /// Fails if the code as written does not parse: its author is to see that error.
     fn parse_as_written<'py>(
         &self,
         py: Python<'py>,
@@ -216,7 +216,7 @@ impl Cells {
             Err(error) if is_too_deep(py, &error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // What there is to warn of is told already, with the right place.
+        // Warnings were shown already, with the right place.
         let tree = quiet::without_warnings(py, || parse(source.code));
         let tree = tree.and_then(|tree| self.move_to_written.bind(py).call1((tree, tree_of_written)));
         match tree {
@@ -237,7 +237,7 @@ impl Cells {
         if !parts.as_ref().is_err_and(|error| error.is_instance_of::<PyRecursionError>(py)) {
             return parts;
         }
-        // Deeper than a tree of objects may be; the compiler's own goes deeper. The value at the end is lost.
+        // The code is too deep for a tree of objects, but not for the compiler's own. The value at the end is lost.
         without_fail(py, self.add_source.bind(py).call1((file_name, source)))?;
         let flags = self.futures | TOP_LEVEL_AWAIT;
         let code = self.compile.bind(py).call1((source, file_name, "exec", flags, true))?;
@@ -275,18 +275,18 @@ impl Cells {
         Ok((statements, expression.transpose()?))
     }
 
-    /// The report of an exception to the host.
+    /// The failure that the host gets for an exception.
     pub(crate) fn describe(&self, py: Python<'_>, error: PyErr) -> Failure {
         let value = error.value(py);
         if let Some(traceback) = error.traceback(py) {
-            // Before 3.12 the interpreter keeps the two apart, and formatting goes by the exception.
-            // It fails for no exception that there is.
+            // Before 3.12 the interpreter keeps the two apart, and formatting goes by the exception. No known exception refuses
+            // this.
             let _unusual = value.setattr("__traceback__", traceback);
         }
         let message = text::of_value(value);
         let formatted = match &message {
             Ok(_) => self.format_exception.bind(py).call1((value,)),
-            // It cannot be shown, or was interrupted while it was: the formatter would ask it again.
+            // The exception cannot be shown, or an interrupt came: the formatter would only ask it again.
             Err(raised) => Err(raised.clone_ref(py)),
         };
         signals::stop_tracing(py);
@@ -298,7 +298,7 @@ impl Cells {
     }
 }
 
-/// Passes an interrupt on, and no other failure: the cell runs without what failed.
+/// Passes an interrupt on, and ignores any other failure: the cell runs without the part that failed.
 fn without_fail(py: Python<'_>, result: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
     match result {
         Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => Err(error),
@@ -306,12 +306,12 @@ fn without_fail(py: Python<'_>, result: PyResult<Bound<'_, PyAny>>) -> PyResult<
     }
 }
 
-/// Whether the parser could not say what this is, for it is nested too deep.
+/// True if the parser gave up since the code is nested too deep.
 fn is_too_deep(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyRecursionError>(py) || error.is_instance_of::<PyMemoryError>(py)
 }
 
-/// Whether code awaits at top level: then running it only makes a coroutine.
+/// True if code awaits at top level: then running it only makes a coroutine.
 fn awaits(code: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(code.getattr("co_flags")?.extract::<i32>()? & COROUTINE != 0)
 }

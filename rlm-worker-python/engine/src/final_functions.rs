@@ -1,6 +1,6 @@
 //! `FINAL` and `FINAL_VAR`: other ways to set the answer, for models that were trained on them.
 //!
-//! They are C functions, so that tracebacks do not show a frame of theirs.
+//! Both are C functions, so that tracebacks do not show a frame of theirs.
 
 use pyo3::exceptions::{PyNameError, PyTypeError};
 use pyo3::prelude::*;

@@ -116,7 +116,7 @@ def format_exception(error):
     depth, entry = 0, traceback
     while entry is not None:
         depth, entry = depth + 1, entry.tb_next
-    # For a recursion of a million calls the formatter would take minutes.
+    # The formatter would take minutes for a recursion of a million calls.
     limit = None if depth <= MAX_FRAMES else -MAX_FRAMES
     lines = list(TracebackException(type(error), error, traceback, limit=limit, compact=True).format())
     if limit is not None and HEAD in lines:
@@ -182,7 +182,7 @@ def run_async(namespace, codes):
             pass
         except BaseException:
             if not task.done():
-                # It ignores the cancellation too, and is left to a loop that never runs again.
+                # The task ignores the cancellation too, and is left to a loop that never runs again.
                 task._log_destroy_pending = False
                 raise failure from None
     loop = stuck

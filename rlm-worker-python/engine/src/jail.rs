@@ -16,7 +16,7 @@ use pyo3::types::{PyBytes, PyCFunction, PyDict, PyString, PyTuple};
 /// Files that every program may open.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Data outside the library that it reads.
+/// Data outside the library that the library reads.
 const LIBRARY_DATA: &str = "/usr/share/zoneinfo";
 
 /// Most symbolic links that are followed before the path counts as a loop; Linux has the same limit.
@@ -39,7 +39,7 @@ struct PathArgument {
 enum Access {
     Read,
     Write,
-    /// Depends on the flags in this argument.
+    /// The event depends on the flags in this argument.
     Flags(usize),
 }
 
@@ -127,7 +127,7 @@ impl Jail {
         for path_argument in *arguments_with_paths {
             let Some(path) = arguments.get_item(path_argument.path).ok().and_then(|path| file_path(&path))
             else {
-                // A descriptor, or not a path at all: the file was checked when it was opened.
+                // This is a descriptor, or not a path at all: the file was checked when it was opened.
                 continue;
             };
             let number =

@@ -12,7 +12,7 @@ use nix::libc;
 /// True if descriptor 0 was closed to open another file.
 static LENT: AtomicBool = AtomicBool::new(false);
 
-/// True if descriptor 0 was closed since the last call of this: then it must be restored.
+/// True if descriptor 0 was closed since the last call of this function: then it must be restored.
 pub(crate) fn descriptor_was_lent() -> bool {
     LENT.swap(false, Ordering::Relaxed)
 }
@@ -38,7 +38,7 @@ pub(crate) fn open(path: &str, flags: i32) -> io::Result<File> {
     opened.map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) })).map_err(io::Error::from)
 }
 
-/// Fills `buffer` with a command, which was written at once.
+/// Fills `buffer` with a command, which was written in one piece.
 pub(crate) fn read_command(mut pipe: &File, buffer: &mut [u8]) -> io::Result<()> {
     pipe.read_exact(buffer)
 }

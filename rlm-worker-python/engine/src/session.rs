@@ -148,7 +148,7 @@ impl Session {
         for (name, value) in &values {
             let before = namespace.get_item(name)?;
             if let Err(error) = namespace.set_item(name, value) {
-                // Out of memory: the old values go back where that takes no memory.
+                // Out of memory: the old values are put back as far as that takes no memory.
                 for (name, before) in old {
                     before
                         .map_or_else(|| namespace.del_item(name), |value| namespace.set_item(name, value))?;

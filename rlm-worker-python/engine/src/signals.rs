@@ -56,7 +56,7 @@ impl Signals {
         for (signal, handler) in
             [(libc::SIGINT, &self.default_int_handler), (hard_stop_signal(), &self.hard_stop)]
         {
-            // It fails where the handler of another signal raised just now, between cells.
+            // This fails if the handler of another signal raised just now, between cells.
             if let Err(raised) = self.set_handler.call1(py, (signal, handler)) {
                 tell(py, raised);
                 let _raised_again = self.set_handler.call1(py, (signal, handler));
@@ -97,7 +97,7 @@ pub(crate) fn stop_tracing(py: Python<'_>) {
     if IS_TRACING.swap(false, Ordering::Relaxed)
         && let Some((set_trace, _)) = TRACING.get(py)
     {
-        // It fails where one of the cell's audit hooks refuses; then cells are slower, but work.
+        // This fails if one of the cell's audit hooks refuses; then cells are slower, but work.
         let _refused = set_trace.call1(py, (py.None(),));
     }
 }
@@ -150,7 +150,7 @@ extern "C" fn trace_again(_: *mut c_void) -> c_int {
         Python::attach(|py| {
             // SAFETY: a borrowed reference to the frame that runs, or null.
             let frame = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) };
-            // It fails where one of the cell's audit hooks refuses; then the cell may go on swallowing.
+            // This fails if one of the cell's audit hooks refuses; then the cell may go on swallowing.
             let _refused = frame.map(trace_lines);
         });
     }

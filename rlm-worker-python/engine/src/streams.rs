@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyString};
 
 use crate::pipes;
 
-/// The encoding of all three.
+/// The encoding of all three streams.
 const ENCODING: &str = "utf-8";
 
 /// Text that cannot be encoded is shown with escapes.
@@ -26,12 +26,12 @@ struct Stream {
     /// Path from which the descriptor is opened.
     path: String,
     flags: i32,
-    /// Device and inode of that file.
+    /// Device and inode of the file at the path.
     file: (u64, u64),
     object: Py<PyAny>,
 }
 
-/// All three.
+/// All three streams.
 pub(crate) struct Streams {
     streams: [Stream; 3],
     open: Py<PyAny>,
@@ -164,7 +164,7 @@ fn open_text(py: Python<'_>, open: &Py<PyAny>, fd: i32) -> PyResult<Py<PyAny>> {
 }
 
 fn file_id(fd: i32) -> Option<(u64, u64)> {
-    // SAFETY: the struct is plain numbers, and the pointer is to a live one.
+    // SAFETY: the struct is plain numbers, and the pointer is to a live struct.
     unsafe {
         let mut stat = std::mem::zeroed::<libc::stat>();
         (libc::fstat(fd, &raw mut stat) == 0).then_some((stat.st_dev, stat.st_ino))

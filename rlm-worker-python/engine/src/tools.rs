@@ -110,7 +110,7 @@ impl Tools {
             && (is_stopped || error.is_instance_of::<PyKeyboardInterrupt>(py))
             && asks(name)
             && is_answered(&reply)
-            // The host alone knows whether files have changed.
+            // Only the host knows whether files have changed.
             && !format!("{args:?}{kwargs:?}").contains("files")
         {
             self.unread().push((body, reply));
@@ -171,7 +171,7 @@ impl Tools {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer of the endpoint, and what an interrupt has raised that came with it.
+    /// The answer of the endpoint, and the exception of an interrupt that came with it.
     fn post(&self, py: Python<'_>, name: &str, body: &[u8]) -> PyResult<(Answer, Option<PyErr>)> {
         let deadline = Instant::now() + self.timeout;
         let interrupts = INTERRUPTS.load(Ordering::Relaxed);
@@ -194,7 +194,7 @@ impl Tools {
         });
         let error = match answer {
             Ok(answer) => {
-                // Between the looks at signals one may have come, and the code would not get what was paid for.
+                // A signal may have come between two looks, and the code would not get results that were paid for.
                 let is_stopped = INTERRUPTS.load(Ordering::Relaxed) != interrupts;
                 let stopped = is_stopped.then(|| PyKeyboardInterrupt::new_err(()));
                 return Ok((answer, py.check_signals().err().or(stopped)));

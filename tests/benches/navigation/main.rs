@@ -61,7 +61,7 @@ fn compare(runtime: &Runtime, root: &Path, search: &Tool, pattern: &str) -> (f64
         let started = Instant::now();
         let found = runtime.block_on(call(search, pattern));
         let time = started.elapsed();
-        // One more entry says that there are more.
+        // A further entry says that there are more.
         assert_eq!(found, lines.min(1001), "{pattern}");
         if round > 0 {
             floors.push(floor.as_secs_f64());

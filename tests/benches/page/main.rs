@@ -57,7 +57,7 @@ fn main() {
     });
     let mut times: [Vec<f64>; 2] = Default::default();
     for round in 0..2 * ROUNDS {
-        // Each goes first in half of the rounds.
+        // Each page goes first in half of the rounds.
         let is_served = (round + round / 2) % 2 == 1;
         times[usize::from(is_served)].push(run(address, is_served));
     }

@@ -18,7 +18,7 @@ use serde_json::json;
 const IN_TURN: u32 = 20;
 /// Children of one call.
 const AT_ONCE: usize = 200;
-/// How many of them run.
+/// Number of children that run at once.
 const RUNNING: usize = 8;
 const ROUNDS: usize = 5;
 
@@ -94,7 +94,7 @@ fn main() {
     runtime.block_on(async { Arc::into_inner(host).unwrap().close().await.unwrap() });
 }
 
-/// How long a rollout takes.
+/// Runs a rollout, and returns the time that it takes.
 async fn run(host: &Host, question: &str, answer: &str) -> Duration {
     let mut config = RolloutConfig::new("root", question);
     let mut recursion = Recursion::new(1);
@@ -110,7 +110,7 @@ async fn run(host: &Host, question: &str, answer: &str) -> Duration {
     started.elapsed()
 }
 
-/// How long so many rollouts without a parent take.
+/// Runs many rollouts without a parent, and returns the time that they take.
 async fn batch(host: &Arc<Host>) -> Duration {
     let started = Instant::now();
     let rollout = |at: usize| {

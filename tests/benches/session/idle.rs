@@ -31,7 +31,7 @@ pub(crate) fn bench(table: &mut Table, languages: &[Language]) {
 }
 
 fn bench_language(table: &mut Table, language: &Language) {
-    // Two of each: memory that the kernel could share between sessions must not count for either.
+    // Two workers of each kind: memory that the kernel could share between sessions must not count for either.
     let workers = [language.worker(), language.worker()];
     let bare = [BareInterpreter::start(language), BareInterpreter::start(language)];
     let mut hosts = workers.each_ref().map(|worker| PlainHost::new(&worker.control));

@@ -57,7 +57,7 @@ const SHORT_PRINTS: Program = Program {
 enum Buffering {
     /// Python's default if standard output is a pipe.
     ByBlock,
-    /// As in a session, so that output is visible immediately.
+    /// Line by line, as in a session, so that output is visible immediately.
     ByLine,
 }
 
@@ -159,7 +159,7 @@ impl PrintingSession {
         self.host.call(program.preparation);
     }
 
-    /// From the request to the last byte of the response.
+    /// Prints from the request to the last byte of the response.
     fn print(&mut self, program: &Program, limit: usize) {
         let request = format!(r#"{{"code": "{}", "seq": 1, "max_output_bytes": {limit}}}"#, program.printing);
         let response = self.host.exchange(request.as_bytes());
@@ -198,7 +198,7 @@ impl BarePrinter {
         Self { child, orders, printed, buffering, buffer: vec![0; 64 << 10], bytes }
     }
 
-    /// From the request to the last byte of output.
+    /// Prints from the request to the last byte of output.
     fn print(&mut self) {
         self.orders.write_all(b"x").unwrap();
         let mut missing = self.bytes;

@@ -5,7 +5,7 @@ use std::fmt;
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defect {
-    /// Its class.
+    /// The class of the promise.
     pub class: Class,
     /// The response that came, and the one that was expected.
     pub what: String,

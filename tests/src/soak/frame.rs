@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 /// The settings of a session, which are the first line of its replay file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
-    /// Its language.
+    /// The language of the session.
     pub language: Language,
     /// The way the host ends the worker.
     pub end: End,
-    /// The seed from which it was made.
+    /// The seed from which the session was made.
     pub seed: u64,
 }
 

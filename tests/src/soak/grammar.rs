@@ -1,4 +1,4 @@
-//! The calls of a session, drawn from the grammar of its language, and requests that are no calls.
+//! The calls of a session, drawn from the grammar of its language, and requests that are not calls.
 
 use fastrand::Rng;
 use rlm_core::protocol::{Outcome, State};
@@ -55,7 +55,7 @@ impl Grammar {
 }
 
 impl Step {
-    /// True if a cell imports a package of many modules. Python cannot import it any more once that was interrupted.
+    /// True if a cell imports a package of many modules. Once interrupted, Python cannot import such a package any more.
     fn imports_package(&self) -> bool {
         self.code().is_some_and(|code| code.contains("asyncio"))
     }
@@ -71,7 +71,7 @@ fn shared(draw: &mut Draw<'_>, language: Language) -> Step {
         8..=11 => {
             let (first, second) = (draw.value(), draw.value());
             let variables = json!({"v1": first, "v3": second});
-            // They are set in the order of their names.
+            // Variables are set in the order of their names.
             Step::of("op set", Request::Document(json!({"op": "set", "variables": variables})))
                 .effects([Effect::Set("v1".to_owned(), first), Effect::Set("v3".to_owned(), second)])
         }
@@ -144,7 +144,7 @@ impl Language {
         }
     }
 
-    /// Variables of which one cannot be set.
+    /// Variables, one of which cannot be set.
     fn refused(self) -> Value {
         match self {
             Self::Bash => json!({"v1": "never", "UID": "x"}),

@@ -277,7 +277,7 @@ impl Host {
             let what = format!("the worker goes on {LONGEST_END:?} after {end:?}");
             return Err(Defect::new(Class::Wedge, what));
         }
-        // What a killed process of the worker leaves is ended by the other one.
+        // If one process of the worker is killed, the other ends what is left.
         let patience = match end {
             End::Term | End::Shutdown => Duration::ZERO,
             End::KillGuard | End::KillServer => LONGEST_END,
@@ -344,7 +344,7 @@ fn is_ready(file: &File, flags: PollFlags, limit: Duration) -> bool {
 
 fn signal_to(pid: Option<Pid>, signal: i32) {
     if let (Some(pid), Ok(signal)) = (pid, Signal::try_from(signal)) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _gone = kill(pid, signal);
     }
 }

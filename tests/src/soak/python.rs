@@ -284,7 +284,7 @@ fn odd_answer(draw: &mut Draw<'_>) -> Step {
         ("answer = {'content': b'bytes', 'ready': []}", "bytes", false),
         ("answer = {'content': '\\ud800'}", "\u{fffd}", false),
     ]);
-    // It is one assignment, but the model changes an answer piece by piece.
+    // The code is one assignment, but the model changes an answer piece by piece.
     Step::new("odd answer", code).effects([Effect::Content(content.to_owned()), Effect::Ready(is_ready)])
 }
 

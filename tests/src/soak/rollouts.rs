@@ -41,7 +41,7 @@ struct Script {
 enum Turn {
     /// Sets the content of the answer to its turn's number.
     Draft,
-    /// The same, and declares it final.
+    /// Sets the content, and declares the answer final.
     Final,
     /// Asks two sub-LLMs.
     Batch,
@@ -257,7 +257,7 @@ impl Script {
                 let mut workers =
                     marked_processes(mark).into_iter().filter(|(_, name)| name.starts_with("rlm-worker"));
                 if let Some((worker, _)) = workers.next_back() {
-                    // It may just have ended.
+                    // The worker may just have ended.
                     let _gone = kill(worker, Signal::SIGKILL);
                 }
             }

@@ -29,7 +29,7 @@ impl Default for Bounds {
 /// The shortest list that was found.
 #[derive(Clone, Debug)]
 pub struct Shortest {
-    /// Its calls.
+    /// The calls in the list.
     pub steps: Vec<Step>,
     /// Number of runs in which it failed, and number of runs.
     pub failures: (usize, usize),
@@ -48,7 +48,7 @@ pub fn shrink(means: &Means, frame: &Frame, steps: &[Step], class: Class, bounds
         })
     };
     let mut steps = steps.to_vec();
-    // From large pieces to single calls, from the end of the list to its beginning.
+    // Removes large pieces first and single calls last, from the end of the list to its beginning.
     let mut size = steps.len().div_ceil(2);
     while size > 0 {
         let mut end = steps.len();

@@ -53,9 +53,9 @@ pub enum Reading {
     /// Opens the FIFO after the request, waits in `open` and in `read`.
     #[default]
     Blocking,
-    /// Opens it before the request, without waiting, and reads whenever it is readable.
+    /// Opens the FIFO before the request, without waiting, and reads whenever it is readable.
     Early,
-    /// The same after the request.
+    /// Opens the FIFO after the request, without waiting, and reads whenever it is readable.
     Late,
     /// Like `Early`, and a process that the host forks has a copy of the reader until the next call.
     Forked,

@@ -196,7 +196,7 @@ impl World {
         self.fits_without_late(expected, &found)
     }
 
-    /// The same for output in which nothing belongs to an earlier call.
+    /// True if the output fits, in case none of it belongs to an earlier call.
     fn fits_without_late(&self, expected: &str, found: &str) -> bool {
         let (mut expected, mut found) = (expected.to_owned(), found.to_owned());
         for text in [&mut expected, &mut found] {

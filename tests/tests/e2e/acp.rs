@@ -16,7 +16,7 @@ struct Client {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// Updates that it has shown, and that no one has asked for yet.
+    /// Updates that the client has shown, and that no test has asked for yet.
     seen: Vec<Value>,
     place: Place,
 }
@@ -262,7 +262,7 @@ fn sessions_run_side_by_side_and_close_alone() {
         assert_eq!(last_message(&updates), answer);
     }
     client.updates();
-    // One is closed while it works.
+    // One session is closed while it works.
     client.send("first", "prompt", json!({"session": one, "text": "?"}));
     wait_until("it works", || client.place.file("again").exists());
     client.result("close", json!({"session": one}));
@@ -347,7 +347,7 @@ fn the_user_is_asked_before_each_call_where_nothing_else_is_said() {
     let asked = |client: &Client| client.seen.iter().filter(|event| event.get("asked").is_some()).count();
     let before = asked(&client);
     assert_eq!(before, 3);
-    // Cancelled while the user is asked.
+    // The prompt is cancelled while the user is asked.
     client.result("set", json!({"session": session, "option": "permissions", "value": "ask"}));
     client.result("permission", json!({"answer": "never"}));
     client.send("prompt", "prompt", json!({"session": session, "text": "?"}));
@@ -488,7 +488,7 @@ fn a_trainer_gets_the_tokens_of_each_reply() {
     assert_eq!(tokens(2, "token_ids"), json!([7]));
     assert!(tokens(2, "logprobs").as_str().unwrap().starts_with("left out: 5,242,882 bytes, "), "{metas:?}");
     let ids: Vec<_> = (0..3).map(|at| tokens(at, "request_id")).collect();
-    // Nobody asks for them here.
+    // Nobody asks for tokens here.
     let session = client.session(json!({}));
     client.result("permission", json!({"answer": "allow"}));
     client.result("prompt", json!({"session": session, "text": "?"}));
@@ -764,7 +764,7 @@ fn malformed_messages_get_an_error_and_the_agent_lives() {
         assert_eq!(response["error"]["code"], code, "{}: {response}", String::from_utf8_lossy(&line[..line.len().min(90)]));
         assert!(response.to_string().len() < 100_000, "a message that is too long is not sent back");
     }
-    // Nothing is said to these.
+    // These lines get no answer.
     for line in [
         &br#"{"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "none"}}"#[..],
         br#"{"jsonrpc": "2.0", "method": "session/cancel", "params": 3}"#,
@@ -807,7 +807,7 @@ fn mcp_servers_of_the_client_are_functions_of_code_in_the_session() {
         let session = result["sessionId"].clone();
         client.result("prompt", json!({"session": session, "text": "How many?"}));
         assert_eq!(last_message(&client.updates()), "42");
-        // Closed before its first prompt.
+        // A session is closed before its first prompt.
         let result = client.result("new", json!({"cwd": cwd, "servers": declared}));
         client.result("close", json!({"session": result["sessionId"]}));
         let absent = json!([{"name": "gone", "command": "/no/such", "args": [], "env": []}]);

@@ -29,7 +29,7 @@ fn bundle(place: &Place, bytes: usize) -> PathBuf {
     fs::create_dir(content.join("lib")).unwrap();
     write_program(&content.join("rlm"), RLM);
     write_program(&content.join("rlm-worker-bash"), "#!/bin/sh\necho \"the worker at $0\"\n");
-    // One with a hole, as linkers leave them.
+    // A file with a hole, as linkers leave them.
     File::options().append(true).open(content.join("rlm")).unwrap().set_len(1 << 20).unwrap();
     let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(bytes).collect();
     fs::write(content.join("lib/noise"), noise).unwrap();
@@ -177,7 +177,7 @@ fn files_that_a_loss_of_power_took_are_noticed_in_the_next_boot() {
         &|| fs::remove_dir(unpacked.join("empty")).unwrap(),
         &|| fs::write(&used, "").unwrap(),
         &|| fs::write(&used, lines[0]).unwrap(),
-        // Its end is lost, with that of which it tells.
+        // The end of the list is lost, with the file that it names.
         &|| fs::write(&used, lines[..3].concat()).and_then(|()| fs::remove_file(&noise)).unwrap(),
     ];
     for damage in damages {
@@ -242,7 +242,7 @@ fn the_place_is_the_first_that_takes_it() {
     check(start(&place, &bundle).env("HOME", "relative"), &in_tmp);
     let file = place.write("file", "");
     check(start(&place, &bundle).env("HOME", &file), &in_tmp);
-    // One that is named is the only one.
+    // A directory that is named is the only one.
     let words = fails(&start(&place, &bundle).env("RLM_CACHE_DIR", &file).output().unwrap());
     assert!(
         words.contains(&format!("{}: ", file.display())) && words.contains("set RLM_CACHE_DIR"),
@@ -284,7 +284,7 @@ fn a_place_where_others_can_put_programs_is_passed_over_and_stays_as_it_is() {
         assert_eq!(mode(&base), bits);
     }
     fs::remove_dir_all(&in_tmp).unwrap();
-    // One that others can look into is as good as any, if the programs in it are ours alone.
+    // A directory that others can look into will do, if the programs in it are ours alone.
     set_mode(&base, 0o755);
     set_mode(&unpacked, 0o777);
     assert_eq!(directory(&start(&place, &bundle).output().unwrap()), unpacked);
@@ -334,7 +334,7 @@ fn without_a_lock_none_harms_another() {
     assert_eq!(names(&cache(&place)).len(), 2);
     fs::remove_dir(cache(&place).join(".lock")).unwrap();
     fs::remove_dir_all(&directories[0]).unwrap();
-    // One of a process that did not wait for the lock, and still unpacks.
+    // The directory of a process that did not wait for the lock, and still unpacks.
     let alive = cache(&place).join(".half-alive");
     fs::create_dir(&alive).unwrap();
     let in_work = Flock::lock(File::open(&alive).unwrap(), FlockArg::LockExclusive).unwrap();
@@ -449,7 +449,7 @@ fn where_no_directory_takes_programs_they_are_in_memory() {
         words.contains("so they are in memory, without Python: ") && words.contains("(noexec)"),
         "{words}"
     );
-    // What somebody still holds stays, whatever its process is called here; all else goes.
+    // A directory that somebody still holds stays, whatever its process is called here; all others go.
     let mounts = "mount -t tmpfs -o ro none \"$1/home\"; mount -t tmpfs -o noexec none \"$1/tmp\"; \
                   mount -t tmpfs -o noexec none /dev/shm; mkfifo \"/dev/shm/fifo\"; \
                   { \"$0\" wait 2>/dev/null </dev/shm/fifo | { read -r first; echo \"$first\" >/dev/shm/first; cat; } >/dev/null & }; \
@@ -537,7 +537,7 @@ fn the_built_in_python_is_told_of_where_nobody_has_named_one() {
     let told = "rlm: no CPython 3.10 or newer on PATH: the built-in one is used unless one is named\n";
     assert_eq!(words(&["exec", "--python", "1"]), told);
     assert_eq!(words(&["exec", "--python=builtin", "1"]), "");
-    // One whose age only it can tell.
+    // A directory whose age only it can tell.
     let home = std::env::home_dir().unwrap().join(".pyenv/versions");
     let old = fs::read_dir(home).into_iter().flatten().flatten().map(|entry| entry.path());
     let Some(old) = old.into_iter().find(|path| path.file_name().unwrap().as_bytes().starts_with(b"3.9."))

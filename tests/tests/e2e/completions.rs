@@ -45,7 +45,7 @@ fn a_real_bash_completes_with_what_was_installed() {
     let mut seen = Vec::new();
     // Reading a terminal fails once nobody has it open any more.
     let _ended = output.read_to_end(&mut seen);
-    // It rings where more than one word is possible.
+    // The terminal rings where more than one word is possible.
     let seen = String::from_utf8_lossy(&seen).replace('\x07', "");
     assert!(seen.contains("rlm run --help") && seen.contains("status 0"), "{seen}");
     child.wait().unwrap();

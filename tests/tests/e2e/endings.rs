@@ -71,7 +71,7 @@ pub(crate) fn sleep_when_idle(worker: &Worker) {
         pids.iter().all(|pid| field(*pid, "State:") == "S") && last.replace(now.clone()) == Some(now)
     });
     let before = pids.map(wake_ups);
-    // This is what is tested: a time in which nothing should happen.
+    // This time is what is tested: nothing should happen in it.
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(pids.map(wake_ups), before);
 }
@@ -163,7 +163,7 @@ fn a_host_that_gives_up_on_a_response_is_survived() {
 fn a_response_of_which_nothing_was_read_is_there_for_the_next_reader() {
     let mut worker = Worker::bash();
     for code in ["echo late", "head -c 5000000 /dev/zero | tr '\\0' x"] {
-        // It is there before the request, so it may be a copy of the reader before: the worker cannot tell.
+        // The reader is there before the request, so it may be a copy of the reader before: the worker cannot tell.
         let fifo = worker.open_responses();
         let seq = worker.send_call(code, json!({}));
         rlm_tests::wait_readable(&fifo, rlm_tests::PATIENCE);
@@ -176,7 +176,7 @@ fn a_response_of_which_nothing_was_read_is_there_for_the_next_reader() {
 
 #[test]
 fn signals_during_start_leave_nothing() {
-    // Without waiting for ready: the signal meets any stage of the start.
+    // The test does not wait for ready: the signal meets any stage of the start.
     for delay in [0, 300, 600, 1000, 1500, 2500] {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("rlm_context.json"), json!({"fs_root": dir.path()}).to_string())
@@ -188,7 +188,7 @@ fn signals_during_start_leave_nothing() {
             .spawn()
             .unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-        // It is the time of the signal that is under test.
+        // The time of the signal is under test.
         std::thread::sleep(Duration::from_micros(delay));
         let below = children(pid);
         kill(pid, Signal::SIGTERM).unwrap();

@@ -309,7 +309,7 @@ fn a_shell_that_ends_just_before_a_call_hands_everything_on() {
     worker.output("RLM_CONTENT=$(head -c 100000 /dev/zero | tr '\\0' z); x=1");
     for _ in 0..10 {
         kill(worker.interpreter(), Signal::SIGHUP).unwrap();
-        // It may have read the request, and says then that it has ended.
+        // The worker may have read the request, and says then that the shell has ended.
         let response = worker.call("echo $x ${#RLM_CONTENT}");
         assert_eq!(response.state, State::Restored, "{response:?}");
         assert_eq!(worker.output("echo $x ${#RLM_CONTENT}"), "1 100000\n");

@@ -47,7 +47,7 @@ fn a_call_on_a_full_disk_is_answered_with_the_fault_in_its_hint() {
 /// Lets a call of a worker set a large answer while no file of the worker may grow beyond a limit.
 fn write_beyond_the_limit(mut worker: Worker, set_answer: &str) {
     set_soft_limit(worker.server(), libc::RLIMIT_FSIZE, 15_000);
-    // In the history a line break takes two bytes, so this is beyond the limit there, but not on its way to the session.
+    // In the history a line break takes two bytes, so this answer is beyond the limit there, but not on its way to the session.
     let response = worker.call(&format!("{}{set_answer}", "\n".repeat(10_000)));
     assert_eq!((response.outcome, response.answer.content.len()), (Outcome::Ok, 20_000), "{response:?}");
     let answer = response.answer;

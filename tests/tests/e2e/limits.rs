@@ -94,7 +94,7 @@ fn full_screen_programs() {
     for program in ["vim", "less /etc/passwd", "top"] {
         let name = program.split(' ').next().unwrap();
         if !std::env::split_paths("/usr/bin:/bin").any(|dir| dir.join(name).exists()) {
-            // Some machines do not have them; raw mode itself is tested above.
+            // Some machines do not have these programs; raw mode itself is tested above.
             continue;
         }
         check(&format!("TERM=xterm {program}"), State::Kept, "");

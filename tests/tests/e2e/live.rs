@@ -76,7 +76,7 @@ async fn it_comes_while_the_call_runs_and_the_response_has_all_of_it() {
         let response = response.unwrap();
         assert_eq!(response.stdout, "é one two\n");
         assert_eq!(watcher.take(), [response.stdout, response.stderr]);
-        // A character of which the first byte comes alone, and one that stays a part.
+        // The first byte of one character comes alone, and another character stays incomplete.
         let halves = match language {
             ReplLanguage::Bash => "printf '\\xe2'; sleep 0.05; printf '\\x82\\xac\\n\\xe2'",
             _ => {

@@ -589,7 +589,7 @@ fn a_server_that_is_killed_takes_its_sessions_along() {
         let served = in_the_middle_of_calls().await;
         served.signal(Signal::SIGKILL);
         until("every process is gone", || served.place.processes().is_empty()).await;
-        // Its leftovers are removed when the next one starts a session.
+        // The leftovers of this server are removed when the next one starts a session.
         let tmp = served.place.path("tmp");
         assert_eq!(std::fs::read_dir(&tmp).unwrap().count(), 2);
         let output = answer_requests(&served.root(), &tmp, &[call(2, "bash", json!({"code": "echo"}))]);
@@ -734,7 +734,7 @@ fn a_client_that_no_longer_reads_counts_as_gone() {
     writeln!(input, "{}", call(2, "bash", json!({"code": code, "timeout": 1000}))).unwrap();
     wait_until("the call has begun", || begun.exists());
     drop(output);
-    // Its answer is the first that cannot be sent; the other end stays open.
+    // The answer to this request is the first that cannot be sent; the other end stays open.
     writeln!(input, "{}", call(3, "reset", json!({"language": "python"}))).unwrap();
     assert_ends_and_leaves_nothing(rlm, &place);
     drop(input);

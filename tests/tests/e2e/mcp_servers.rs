@@ -22,12 +22,12 @@ struct Servers {
 }
 
 impl Servers {
-    /// None if there is no Python with the SDK.
+    /// Makes the servers; None if there is no Python with the SDK.
     fn new() -> Option<Self> {
         Some(Self { python: python_with_mcp()?, place: Place::new() })
     }
 
-    /// The same with a server `srv`.
+    /// Makes the servers, with one that is named `srv`.
     fn srv() -> Option<Self> {
         let servers = Self::new()?;
         servers.declare(json!({"srv": servers.program(&[])}));

@@ -22,7 +22,7 @@ pub(crate) fn at_pty(place: &Place, plain: &Command) -> CommandBuilder {
 /// The screen of a terminal.
 pub(crate) struct Screen {
     output: Box<dyn Read + Send>,
-    /// From the end of the text that was expected last.
+    /// The output after the text that was expected last.
     pub(crate) shown: String,
     /// Bytes of a character that has not come whole.
     rest: Vec<u8>,

@@ -207,7 +207,7 @@ fn ctrl_c_leaves_the_beginning_and_the_end_of_a_long_output() {
     let shown = repl.expect("was interrupted");
     assert!(shown.contains("first2\r\n1\r\n2\r\n"), "{shown}");
     assert!(shown.contains(" left out …\r\n") && shown.contains("\r\n1000000\r\n"));
-    // What was on the way to the terminal, at most the FIFO's 1 MiB, and the shortened rest of 6.9 MB.
+    // The output on its way to the terminal, at most the FIFO's 1 MiB, and the shortened rest of 6.9 MB.
     assert!(shown.len() < 2_000_000, "{} bytes", shown.len());
     repl.send("echo $((6 * 7))\r");
     repl.expect("\n42\r\n");

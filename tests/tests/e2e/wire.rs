@@ -252,7 +252,7 @@ fn one_malformed_write_gets_one_answer() {
     worker.end();
 }
 
-/// The host's last reader, as a process has it that the host forks, until it executes its program.
+/// The test is for the last reader of a host, held by a process that it forks until that executes its program.
 #[test]
 fn a_response_is_not_lost_to_a_reader_that_the_host_forked() {
     let mut worker = Worker::bash();
@@ -495,7 +495,7 @@ fn a_second_worker_in_a_control_directory_takes_the_place_of_the_first() {
         .unwrap();
     let (fifo, is_over) = (first.control.command_fifo(), AtomicBool::new(false));
     let status = thread::scope(|scope| {
-        // A host that comes meanwhile reaches one of them.
+        // A host that comes in between reaches one of them.
         scope.spawn(|| {
             let mut host = OpenOptions::new();
             host.write(true).custom_flags(libc::O_NONBLOCK);

@@ -1,4 +1,4 @@
-"""Batches on a cluster, and how their results reach the program."""
+"""Batches on a cluster, and the way of their results to the program."""
 
 # pyright: reportAttributeAccessIssue=false, reportMissingImports=false
 # Ray need not be here.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 AnyTool = Tool[..., Any] | Callable[..., Any]
 
 _MAX_ID = 112
-"""Longest id of a question. That of a rollout has the number of the attempt, too."""
+"""Longest id of a question. The id of a rollout also has the number of the attempt."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Progress:
     """A batch at one moment."""
 
     done: int
-    """Attempts with a result, those that a file of results had included."""
+    """Attempts with a result, including those that a file of results had."""
     failed: int
-    """Failed attempts among them: attempts without an answer."""
+    """Failed attempts among those: attempts without an answer."""
     waiting: int
     running: Mapping[str, int]
     """Running attempts by the address of their node."""
     losses: int
-    """How often an attempt was lost with its node, and begun again."""
+    """Number of times that an attempt was lost with its node, and begun again."""
     spent: Spending
     """The spending of this program's rollouts."""
 
@@ -199,7 +199,7 @@ class Batch:
 
     @property
     def progress(self) -> Progress:
-        """How far it is."""
+        """The progress of the batch."""
         state = self._state
         running, waiting = {}, len(state.waiting)
         for place in list(state.places.values()):
@@ -275,7 +275,7 @@ class Batch:
                 file.close()
 
     def _in_thread(self) -> Generator[RolloutResult, None, None]:
-        """The same for synchronous code: attempts go on in a thread, whatever the program does between two results."""
+        """The results for synchronous code: attempts go on in a thread, whatever the program does in between."""
         came: queue.Queue[RolloutResult | BaseException | None] = queue.Queue(MAX_UNREAD)
         loop = asyncio.new_event_loop()
         loop.set_default_executor(_DaemonExecutor())

@@ -40,19 +40,19 @@ class Packer:
         self._closed = threading.Event()
 
     async def pack(self, paths: Sequence[str]) -> Packed:
-        """Raises StartError if a path cannot be read."""
+        """Packs the files at these paths. Raises StartError if a path cannot be read."""
         key = tuple(paths)
         if key not in self._packed:
             self._packed[key] = asyncio.create_task(asyncio.to_thread(self._pack, key))
         return await asyncio.shield(self._packed[key])
 
     def has(self, paths: Sequence[str]) -> bool:
-        """Whether packing it takes no time any more."""
+        """True if packing these paths takes no more time."""
         packed = self._packed.get(tuple(paths))
         return packed is not None and packed.done() and packed.exception() is None
 
     async def close(self) -> None:
-        """Ends what is being packed: Ray, which the program may shut down then, gets nothing any more."""
+        """Ends packing: Ray, which the program may shut down then, gets nothing any more."""
         self._closed.set()
         await _ended(self._packed.values())
 
@@ -75,7 +75,7 @@ def check_path(path: str) -> None:
 
 
 async def _ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Waits for the ends of what is closed. What does not notice that, as a file system that hangs, is left alone."""
+    """Waits until tasks that are closed have ended. One that does not notice, on a hanging file system, is left."""
     if running := [task for task in tasks if not task.done()]:
         await asyncio.wait(running, timeout=_CLOSE_LIMIT)
         mark_seen(running)
@@ -87,7 +87,7 @@ def _check_open(closed: threading.Event) -> None:
 
 
 class _Archive(io.BytesIO):
-    """An archive in memory, as long as it is wanted."""
+    """An archive in memory. Writing to it fails once packing has ended."""
 
     def __init__(self, closed: threading.Event) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def _write(file: _Archive, paths: Sequence[str], *, with_git: bool) -> tuple[str
         archive.inodes = _Forgetful()  # type: ignore[attr-defined]  # a hard link is a file like others
         for number, path in enumerate(paths):
             check_path(path)
-            # Of a directory, a name with a number alone would become a part of the context.
+            # With a directory, a name that is only a number would become a part of the context.
             name = f"{number}/{os.path.basename(os.path.normpath(path))}"
             archive.add(os.path.realpath(path), name, filter=chosen)
             names.append(name)

@@ -57,7 +57,7 @@ class Plan:
     """The task of a batch."""
 
     questions: list[Question]
-    """Each has an id."""
+    """The questions. Each has an id."""
     attempts: int
     job: Job
     driver_tools: list[Tool[..., Any]]
@@ -72,8 +72,8 @@ class Plan:
 
     @property
     def cpus(self) -> float:
-        """The CPUs for the rollouts of a node."""
-        # Ray's own precision.
+        """The CPUs for the rollouts of one node."""
+        # Ray rounds to this precision.
         return round(self.num_cpus * self.concurrency, 4)
 
 
@@ -82,11 +82,11 @@ class Attempt:
     question: Question
     number: int
     losses: int = 0
-    """How often its node died."""
+    """Number of times that the attempt's node died."""
     lost: Spending = Spending()
-    """The spending until then."""
+    """The spending of the lost runs."""
     is_sent: bool = False
-    """Whether the node that has it knows of it."""
+    """True if the node that has the attempt knows of it."""
 
     @property
     def id(self) -> str:
@@ -100,21 +100,21 @@ class Place:
     node: str
     address: str
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """The name of its actor: another one of the same node has another."""
+    """The name of the node's actor: a later actor on the same node has another name."""
     actor: Any = None
     has_begun: bool = False
-    """Whether the actor has a process: Ray may wait for free CPUs."""
+    """True if the actor has a process: Ray may wait for free CPUs."""
     is_ready: bool = False
     given: dict[str, Attempt] = field(default_factory=dict)
-    """Attempts that have not ended, by their ids: it runs as many as it may, the first ones first."""
+    """Attempts that have not ended, by their ids. The node runs as many as it may, the first ones first."""
     exchanges: int = 0
-    """Under way: always one, so that the death of the node is noticed."""
+    """Number of exchanges under way: always one, so that the death of the node is noticed."""
     is_asked_back: bool = False
 
 
 @dataclass
 class State:
-    """How far a batch is."""
+    """The progress of a batch."""
 
     waiting: deque[Attempt] = field(default_factory=deque)
     places: dict[str, Place] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class Driver:
         """Ends what runs. Results that have come stay."""
         if self._ending is None:
             self._ending = asyncio.create_task(self._end_tasks())
-            # Also where the end of the event loop cancels that, perhaps before its first step.
+            # The callback also runs if the end of the event loop cancels the task, perhaps before its first step.
             self._ending.add_done_callback(lambda _: self._let_go())
         return self._ending
 
@@ -262,7 +262,7 @@ class Driver:
         task = asyncio.create_task(guarded())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # One that was cancelled before it began has not awaited it.
+        # A task that was cancelled before it began has not awaited its work.
         task.add_done_callback(lambda _: work.close())
 
     async def _look(self) -> None:
@@ -303,7 +303,7 @@ class Driver:
         """Starts the actor of a node."""
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
         try:
-            # Its process starts while that of the hub does.
+            # The actor's process starts while that of the hub does.
             place.actor = Node.options(
                 num_cpus=self._plan.cpus,
                 scheduling_strategy=where,
@@ -316,7 +316,7 @@ class Driver:
         except RayError as error:
             cause = error.cause if isinstance(error, RayTaskError) else None
             if not isinstance(cause, StartError):
-                # The package may be another one there, or none: that travels as code.
+                # The node's package may be another version, or missing, so the probe travels as code.
                 with suppress(RayError):
                     check(place.address, await _probe.options(scheduling_strategy=where).remote(), self._versions)
             if (reason := constructor_error(error)) is not None:
@@ -334,7 +334,7 @@ class Driver:
         self._changed.set()
 
     def _forget(self, place: Place) -> None:
-        """Its actor has died. If the node has not, the next look finds it."""
+        """Forgets a place whose actor has died. If the node has not, the next look finds it."""
         if self._state.places.get(place.node) is place:
             del self._state.places[place.node]
             place.is_ready = False
@@ -413,7 +413,7 @@ class Driver:
             if not place.is_ready:
                 return  # it has died, and they wait again
             for one in new:
-                # In the order in which the node begins them.
+                # The attempts are in the order in which the node begins them.
                 place.given[one.id] = place.given.pop(one.id)
                 one.is_sent = True
             lines = await place.actor.exchange.remote(given)
@@ -462,7 +462,7 @@ class Driver:
 
     def _take(self, place: Place, attempt: Attempt, document: dict[str, Any]) -> None:
         if document["stop_reason"] == "stopped" and self._plan.budget is not None:
-            # The budget has no room for its first turn.
+            # The budget has no room for the first turn of an attempt.
             self._exhausted = document["error"] or "the budget is exhausted"
             self._state.waiting.append(attempt)
             return
@@ -472,14 +472,14 @@ class Driver:
         self._end(document)
 
     async def _lose_cancelled(self, place: Place, documents: list[dict[str, Any]]) -> None:
-        """Nobody here cancels any: their node is being ended, or has no room for their contexts."""
+        """Loses cancelled attempts. Nobody here cancels any: their node ends, or has no room for their contexts."""
         spent = await self._hub.spent_by.remote([document["id"] for document in documents])
         for document, lost in zip(documents, spent, strict=True):
             if (attempt := place.given.pop(document["id"], None)) is not None:
                 self._lose(place, attempt, lost, document["error"] or "its rollouts were cancelled there")
 
     async def _lose_all(self, place: Place, error: RayError) -> None:
-        """The node has lost what it was given: that waits again."""
+        """Loses the attempts that a node was given: they wait again."""
         cause = error.cause if isinstance(error, RayTaskError) else error
         if isinstance(cause, StartError):
             raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
@@ -511,7 +511,7 @@ class Driver:
         self._fail(attempt, place, reason)
 
     def _fail(self, attempt: Attempt, place: Place, reason: str) -> None:
-        """Ends an attempt that does not run."""
+        """Ends an attempt with an error, without running it."""
         document = {
             "id": attempt.id,
             "question": attempt.question.question,
@@ -576,7 +576,7 @@ async def _closed(actor: Any) -> None:
 
 
 def _of_losses(attempt: Attempt) -> dict[str, Any]:
-    """The metrics of what was lost: they are not in the others."""
+    """The metrics of the attempt's lost runs, which its other metrics do not include."""
     lost = attempt.lost
     return {
         "losses": attempt.losses,

@@ -10,7 +10,7 @@ from ray.exceptions import RayError
 
 
 def constructor_error(error: RayError) -> str | None:
-    """The last line of what the constructor of an actor has raised. None: that is not why it died."""
+    """The last line of the error that the constructor of an actor has raised. None: the actor did not die of it."""
     if not getattr(error, "actor_init_failed", False):
         return None
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # Ray's colours

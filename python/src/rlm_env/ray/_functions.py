@@ -26,7 +26,7 @@ LIMIT = 300.0
 
 
 def declared(tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> list[Tool[..., Any]]:
-    """The tools as nodes get them: without their functions and what these hold, which stay here."""
+    """The tools as nodes get them: without their functions and what these hold, which stay with the driver."""
     return [
         dataclasses.replace(
             tool,
@@ -40,7 +40,7 @@ def declared(tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> list[Tool[
 
 
 def _names(signature: inspect.Signature) -> inspect.Signature:
-    """One that takes the same arguments. Defaults and annotations may be what cannot be pickled."""
+    """A signature that takes the same arguments. Defaults and annotations are left out, since they may not pickle."""
     empty = inspect.Parameter.empty
     return inspect.Signature(
         [
@@ -95,12 +95,12 @@ class Functions:
         self._is_closed = False
 
     async def wait(self) -> None:
-        """Waits until it is closed. Raises the error that ended it before, as the death of the hub."""
+        """Waits until `close`. Raises the error that ended the calls before, such as the death of the hub."""
         await asyncio.shield(self._serving)
 
     @property
     def error(self) -> BaseException | None:
-        """The error that ended it, except `close`."""
+        """The error that ended the calls, if it was not `close`."""
         if self._is_closed:
             return None
         if self._serving.cancelled() or not self._loop.is_running():
@@ -116,7 +116,7 @@ class Functions:
 
     def _begin(self, key: Key, call: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
         task = self._running[key] = asyncio.create_task(self._call(key, *call))
-        # Also of one that is cancelled before its first step.
+        # Also called for a task that is cancelled before its first step.
         task.add_done_callback(lambda _: self._running.pop(key, None))
 
     async def _call(self, key: Key, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -135,13 +135,13 @@ class Functions:
             task = asyncio.current_task()
             if sys.version_info < (3, 11) or task is None or task.cancelling() > 0:
                 raise
-            # Not by us: what the tool waited for was cancelled.
+            # The cancellation is not ours: what the tool waited for was cancelled.
             return False, (type(error).__name__, "the tool cancelled its call")
         except Raised as raised:
             return False, (type(raised.error).__name__, message_of(raised.error))
 
     async def close(self) -> None:
-        """Cancels what runs, and waits a moment for it. A plain function that never returns keeps its thread."""
+        """Cancels running calls, and waits a moment for them. A plain function that never returns keeps its thread."""
         self._is_closed = True
         tasks = [self._serving, *self._running.values()]
         running = [task for task in tasks if not task.done()]

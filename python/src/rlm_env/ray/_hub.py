@@ -4,7 +4,7 @@ Ray runs a bounded number of an actor's calls at once, and whatever waits for an
 brings it. So the only calls that wait are those for the letters in a mailbox: one of the driver, and one of each actor
 on a node.
 
-Where a call or its reply is lost on the way, it is made again: whatever comes twice, or late, counts once.
+If a call or its reply is lost on the way, the call is made again. A message that comes twice, or late, counts once.
 """
 
 # pyright: reportAttributeAccessIssue=false, reportMissingImports=false
@@ -33,18 +33,18 @@ Outcome = bytes
 
 @dataclass
 class News:
-    """The spending of a node since it told that before."""
+    """The spending of a node since its last news."""
 
     settled: list[Mapping[str, Any]] = field(default_factory=list)
     """Ends of reservations."""
     spent: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     """The spending of requests for which nothing is reserved: ids of rollouts, and amounts."""
     number: int = 0
-    """How often it has told some before."""
+    """Number of earlier news from the same node."""
 
 
 class _Numbers:
-    """Numbers from 0 of what comes from one sender, in any order."""
+    """The numbers, from 0, of messages of one sender, which come in any order."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -52,7 +52,7 @@ class _Numbers:
         self._later: set[int] = set()
 
     def add(self, number: int) -> bool:
-        """Returns whether it comes for the first time."""
+        """True if the number comes for the first time."""
         if number < self._next or number in self._later:
             return False
         self._later.add(number)
@@ -96,7 +96,7 @@ class _Asker:
     """The hub's knowledge of an actor on a node."""
 
     answers: _Mailbox = field(default_factory=_Mailbox)
-    """Keys of what it has asked, and the answers."""
+    """The answers to the actor's questions, with their keys."""
     news: _Numbers = field(default_factory=_Numbers)
     calls: _Numbers = field(default_factory=_Numbers)
 
@@ -115,12 +115,12 @@ class _Hub:
         self._askers: defaultdict[str, _Asker] = defaultdict(_Asker)
 
     async def reserve(self, actor: str, request: Mapping[str, Any], news: News) -> int | str | None:
-        """The bound on the completion, or why there is no room. None: it waits, and is answered by `answers`."""
+        """The bound on the completion, or why there is no room. None: the request waits for `answers`."""
         await self.tell(actor, news)
         return self._ledger.reserve(actor, request)
 
     async def tell(self, actor: str, news: News) -> bool:
-        """Takes in what a node has spent. False: it was taken for dead, and must end what it runs."""
+        """Takes in what a node has spent. False: the node was taken for dead, and must end its rollouts."""
         if self._askers[actor].news.add(news.number):
             for settled in news.settled:
                 self._ledger.settle(settled)
@@ -129,7 +129,7 @@ class _Hub:
         return not self._ledger.is_lost(actor)
 
     async def lose(self, actor: str, rollouts: list[str]) -> list[Spending]:
-        """The spending of these rollouts, whose node has died, or is cut off: then it hears of that by its calls."""
+        """The spending of these rollouts. Their node has died, or is cut off: then it hears of that by its calls."""
         self._ledger.lose(actor)
         for key in [key for key in self._waiting if key[0] == actor]:
             await self.cancel(key)
@@ -146,13 +146,13 @@ class _Hub:
     async def call(self, key: Key, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Calls a function of the driver, which is answered by `answers`."""
         actor, number = key
-        # One that was lost hears of that by `answers`.
+        # An actor that was lost hears of that by `answers`.
         if self._askers[actor].calls.add(number) and not self._ledger.is_lost(actor):
             self._waiting.add(key)
             self._calls.put((key, (name, args, kwargs)))
 
     async def cancel(self, key: Key) -> None:
-        """Nobody waits for this call any more. One that has not come yet comes too late."""
+        """Records that nobody waits for this call any more. A call that has not come yet then comes too late."""
         actor, number = key
         self._askers[actor].calls.add(number)
         if key in self._waiting:
@@ -178,7 +178,7 @@ class _Hub:
 
 
 _Actor: Any = ray.remote(num_cpus=0, max_concurrency=10_000, max_task_retries=-1)(_Hub)
-"""Without a share of a CPU: it only waits. Each actor on a node always has one call here."""
+"""The hub as an actor, without a share of a CPU: it only waits. Each actor on a node always has one call here."""
 
 _RETRY_PAUSE = 0.1
 
@@ -188,7 +188,7 @@ async def letters(take: Any, *args: Any) -> AsyncGenerator[Any, None]:
     had = 0
     while True:
         try:
-            # Not by Ray: of a call that the end of the hub cuts off, it says on the terminal that it makes it again.
+            # Not repeated by Ray: if the end of the hub cuts a call off, Ray says on the terminal that it repeats it.
             came = await take.options(max_task_retries=0).remote(*args, had)
         except ActorUnavailableError:
             await asyncio.sleep(_RETRY_PAUSE)
@@ -220,7 +220,7 @@ class HubClient:
             self.lost.set()
 
     async def has_heard(self) -> None:
-        """Waits until the hub has heard all that it was told, also by calls that were given up."""
+        """Waits until the hub has heard all news, including those of calls that were given up."""
         if self._telling:
             await asyncio.wait(self._telling)
 
@@ -231,7 +231,7 @@ class HubClient:
         return await asyncio.shield(call)
 
     async def reserve(self, request: Mapping[str, Any], news: News) -> int | str:
-        """The bound on the completion, or why there is no room. Waits while others may give it back."""
+        """The bound on the completion, or why there is no room. Waits while others may give room back."""
         with self._asked(request["id"]) as answer:
             room: int | str | None = await self._told(self._hub.reserve.remote(self._actor, request, news))
             if room == LOST:
@@ -286,7 +286,7 @@ _START_LIMIT = 30.0
 
 
 async def start_hub(budget: Budget | None) -> Any:
-    """Starts one on the node of this program, so that no other node's death can end it."""
+    """Starts a hub on the node of this program, so that no other node's death can end it."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     deadline = time.monotonic() + _START_LIMIT
     while True:
@@ -295,7 +295,7 @@ async def start_hub(budget: Budget | None) -> Any:
             await hub.spent.remote()
             return hub
         except ActorUnschedulableError:
-            # Ray lets any node place it, also one that has not heard of this node yet.
+            # Ray lets any node place the actor, even one that has not heard of this node yet.
             if time.monotonic() > deadline:
                 raise
             await asyncio.sleep(0.1)

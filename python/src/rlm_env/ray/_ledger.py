@@ -1,4 +1,4 @@
-"""The ledger of a batch: what its rollouts may spend together, on all nodes."""
+"""The ledger of a batch: the amounts that its rollouts may spend together, on all nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._models import Budget, Spending
 GIVEN_UP = "the request was given up"
 
 LOST = "this node was taken for dead: its attempts run elsewhere"
-"""Why nothing is reserved for an actor that was lost, and still runs."""
+"""The reason why nothing is reserved for an actor that was taken for lost, but still runs."""
 
 _UNIT = 10**12
 """Costs are whole numbers of this part of a USD: floats would not come back to 0."""
@@ -31,7 +31,7 @@ class _Held:
 
 
 class Ledger:
-    """Each request reserves the most that it may cost before it is sent, and is settled at its cost.
+    """Reserves the most that each request may cost before it is sent, and settles the request at its cost.
 
     `answer` gets the actor and the id of a request that has waited, and what `reserve` would return for it now.
     The wire is that of `rlm run --ledger`, described in the crate `rlm-rootd` (`ledger/remote.rs`).
@@ -91,7 +91,7 @@ class Ledger:
     def lose(self, actor: str) -> None:
         """Ends the reservations of an actor that died at the most that its requests may have cost.
 
-        It may only have been cut off: nothing is reserved for it any more, and what it still tells is summed.
+        The actor may only have been cut off: nothing is reserved for it any more, and what it still reports is summed.
         """
         self._lost.add(actor)
         self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting[0] != actor}
@@ -101,7 +101,7 @@ class Ledger:
                 self._end(key, held, held.most)
 
     def is_lost(self, actor: str) -> bool:
-        """Whether an actor was taken for dead."""
+        """True if an actor was taken for dead."""
         return actor in self._lost
 
     def count(self, actor: str, rollout: str, settled: Mapping[str, Any]) -> None:

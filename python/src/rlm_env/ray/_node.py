@@ -25,7 +25,7 @@ from ._hub import HubClient, News
 from ._versions import Versions, versions
 
 _TELL_INTERVAL = 0.25
-"""Seconds after which the hub is told what was spent, unless a reservation or a result takes that along before."""
+"""Seconds after which the hub is told what was spent, unless a reservation or a result tells it before."""
 
 _GATHER_LIMIT = 0.25
 """Most seconds for which a result waits for others, so that they cost the driver one message. Half as many as run at
@@ -33,7 +33,7 @@ most (`concurrency`) are enough, and so are those of all that run."""
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "cost_usd")
 _HEAD = re.compile(rb'\{"rollout":"(?P<rollout>[^"]*)","time":[^,]*,"event":"(?P<event>[^"]*)"')
-"""How a line begins."""
+"""The beginning of a line."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Job:
     tools: list[Any]
     """Functions that run beside the session."""
     driver_tools: list[Tool[..., Any]]
-    """Without their functions."""
+    """The driver's tools, without their functions."""
     settings: Mapping[str, Any]
     has_budget: bool
     concurrency: int
@@ -58,7 +58,7 @@ class Given:
     """An attempt for a node."""
 
     rollout: str
-    """Its id."""
+    """The id of the rollout."""
     question: Mapping[str, Any]
     number: int
     context: Packed | list[str] | None

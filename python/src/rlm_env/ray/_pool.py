@@ -39,7 +39,7 @@ class _Pooled:
 
     @property
     def session(self) -> SessionActor | None:
-        """It, where it has started."""
+        """The session, if it has started."""
         has_started = self.start.done() and not self.start.cancelled() and self.start.exception() is None
         return self.start.result() if has_started else None
 
@@ -89,7 +89,7 @@ class SessionPool:
         check_count("max_sessions", max_sessions)
         if idle_timeout != math.inf:
             check_seconds("idle_timeout", idle_timeout)
-        # They may be read once.
+        # The arguments may be iterators, which can be read once.
         tools, driver_tools = tools_of(tools).values(), tools_of(driver_tools, "driver_tools").values()
 
         def make() -> SessionActor:
@@ -200,7 +200,7 @@ class SessionPool:
         if not is_idle():
             return
         try:
-            # Others may have its handle.
+            # Other processes may have the session's handle.
             if await asyncio.wait_for(session.actor.idle.remote(), CLOSE_LIMIT) <= self._idle_timeout:
                 return
         except asyncio.TimeoutError:

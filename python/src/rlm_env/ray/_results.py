@@ -73,7 +73,7 @@ class Results:
         line = json.dumps(document, ensure_ascii=False).encode() + b"\n"
         written = os.write(self._file.fileno(), line)
         if written < len(line):
-            # Not a part of one: the next line would become a part of it, too.
+            # Removes a part of a line, to which the next line would be joined.
             self._file.truncate(os.fstat(self._file.fileno()).st_size - written)
             raise OSError(f"{self._path}: only {written} of {len(line)} bytes could be written: is the disk full?")
 

@@ -296,7 +296,7 @@ class SessionActor:
         try:
             if self.actor is not None:
                 with suppress(RayError, asyncio.TimeoutError):
-                    # One that has found no room yet answers nothing.
+                    # A session that has found no room yet answers nothing.
                     await asyncio.wait_for(self.actor.close.remote(), CLOSE_LIMIT)
         finally:
             for actor in (self.actor, self._hub):
@@ -367,7 +367,7 @@ class SessionActor:
 
 
 def _handle(actor: Any, node: str) -> SessionActor:
-    """The same session, in another process."""
+    """The session in another process."""
     session = SessionActor()
     session.actor, session.node = actor, node
     return session

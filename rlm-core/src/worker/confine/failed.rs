@@ -10,14 +10,14 @@ use crate::sys;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {errno}{}", self.cause())]
 pub struct Failed {
-    /// The system call, and what for.
+    /// The system call, and its purpose.
     pub call: Cow<'static, str>,
-    /// Its error.
+    /// The system's error.
     pub errno: Errno,
 }
 
 impl Failed {
-    /// The path of the host that it is about, where that and not the host is to blame.
+    /// The path of the host that the failure is about, if the path is to blame and not the host.
     pub(in super::super) fn path(&self) -> Option<&str> {
         let is_of_path = matches!(self.errno, Errno::ELOOP | Errno::ENOENT | Errno::ENOTDIR);
         self.call.strip_prefix("mount of ").filter(|path| is_of_path && path.starts_with('/'))
@@ -34,7 +34,7 @@ impl Failed {
             (call, Errno::EPERM | Errno::EACCES) if call.starts_with("mount of proc") => {
                 " (parts of /proc are hidden, as in containers)"
             }
-            // That of a path of the host is about the path.
+            // The failed mount of a path of the host is about the path.
             (call, _) if call.starts_with("mount of /") => "",
             (call, Errno::EPERM | Errno::EACCES)
                 if call.starts_with("mount") || call.starts_with("write") =>

@@ -1,7 +1,7 @@
 //! The filter of system calls: what no session needs and a kernel has had holes in, or what reaches out of the session.
 //!
-//! It lists what is refused: a list of what is allowed breaks with each new C library. Programs get the errors by which they
-//! fall back to something else.
+//! The filter lists what is refused: a list of what is allowed breaks with each new C library. Programs get the errors by which
+//! they fall back to something else.
 
 use nix::errno::Errno;
 use nix::libc::{self, c_long, sock_filter, sock_fprog};
@@ -14,18 +14,18 @@ const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
 
-/// Where the parts of `seccomp_data` lie.
+/// Offsets of the parts of `seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 
-/// The low half of an argument. The kernel looks at no more of those that are tested here.
+/// The low half of an argument. Of the arguments that are tested here, the kernel looks at no more.
 const fn argument(index: u32) -> u32 {
     16 + 8 * index
 }
 
 /// System calls that do not exist for the session: libraries fall back to older ones.
 const ABSENT: &[c_long] = &[
-    // Its flags lie in memory, where a filter cannot look.
+    // The flags of these calls lie in memory, where a filter cannot look.
     libc::SYS_clone3,
     libc::SYS_openat2,
     libc::SYS_io_uring_setup,
@@ -61,7 +61,7 @@ const FCHMODAT2: c_long = 452;
 /// Bits of a mode that lend the user's rights to whoever runs the file.
 const LENDING: u32 = libc::S_ISUID | libc::S_ISGID;
 
-/// Calls that set a mode, with its place among their arguments. Of a new directory's, the kernel takes these bits itself.
+/// Calls that set a mode, with the mode's place among their arguments. For a new directory, the kernel drops these bits itself.
 const OF_MODES: &[(c_long, u32)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -75,7 +75,7 @@ const OF_MODES: &[(c_long, u32)] = &[
     (libc::SYS_creat, 1),
 ];
 
-/// Calls that set one if their flags, before it, ask for a new file.
+/// Calls that set a mode if their flags ask for a new file, with the flags' place. The mode comes after the flags.
 const OF_NEW_FILES: &[(c_long, u32)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, 1),
@@ -87,7 +87,7 @@ const NEW_FILE: u32 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY) as 
 
 /// System calls that are refused.
 const REFUSED: &[c_long] = &[
-    // Other processes.
+    // Calls that reach other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -110,9 +110,9 @@ const REFUSED: &[c_long] = &[
     libc::SYS_open_by_handle_at,
     libc::SYS_quotactl,
     libc::SYS_quotactl_fd,
-    // Of its groups, a user has few for all of the host.
+    // A user has few fanotify groups, for the whole host.
     libc::SYS_fanotify_init,
-    // Keys of the user, which no namespace holds.
+    // A user's keys, which no namespace holds.
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
@@ -148,7 +148,7 @@ const REFUSED: &[c_long] = &[
     libc::SYS_ustat,
 ];
 
-/// A further flag of `unshare`: of `clone` it is a part of the exit signal.
+/// A further flag of `unshare`. In `clone`, it is a part of the exit signal.
 const CLONE_NEWTIME: i32 = 0x80;
 
 const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
@@ -156,7 +156,7 @@ const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::
 /// Requests that put characters into a terminal's input, as if someone had typed them.
 const IOCTLS: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 
-/// Personalities that are asked for or set by ordinary programs: what there is, the normal one, `setarch -R`.
+/// Personalities that ordinary programs ask for or set: the query, the normal one, and that of `setarch -R`.
 const PERSONALITIES: [u32; 3] = [0xffff_ffff, 0, libc::ADDR_NO_RANDOMIZE as u32];
 
 /// Puts this process, and all that it starts, under the filter, which does more where the session shares the host's namespaces.
@@ -179,7 +179,7 @@ fn program(has_namespaces: bool) -> Vec<sock_filter> {
     let mut code = vec![load(ARCHITECTURE)];
     code.extend(unless(&[ARCH], ret(libc::SECCOMP_RET_KILL_PROCESS)));
     code.push(load(NUMBER));
-    // Numbers of x32 are those of the same architecture.
+    // Numbers from this bit on are system calls of x32, which has the same architecture.
     code.extend([jump(libc::BPF_JGE, 0x4000_0000, 0, 1), absent]);
     let absent_too = if has_namespaces { &[] } else { ABSENT_IN_THE_HOSTS };
     for number in ABSENT.iter().chain(absent_too) {
@@ -197,10 +197,10 @@ fn program(has_namespaces: bool) -> Vec<sock_filter> {
         (libc::SYS_clone, 0, any_of(NAMESPACES)),
         (libc::SYS_unshare, 0, any_of(NAMESPACES | CLONE_NEWTIME)),
         (libc::SYS_socketpair, 0, unless(&[libc::AF_UNIX as u32], errno(libc::EAFNOSUPPORT))),
-        // The limits of others, of the server too.
+        // Setting the limits of other processes, the server included.
         (libc::SYS_prlimit64, 0, unless(&[0], refuse)),
         (libc::SYS_personality, 0, unless(&PERSONALITIES, refuse)),
-        // Others who write to the file would wait for the session.
+        // A lease would make others who write to the file wait for the session.
         (libc::SYS_fcntl, 1, vec![jump(libc::BPF_JEQ, libc::F_SETLEASE as u32, 0, 1), refuse]),
     ];
     let lends = || vec![jump(libc::BPF_JSET, LENDING, 0, 1), refuse];
@@ -212,7 +212,7 @@ fn program(has_namespaces: bool) -> Vec<sock_filter> {
     let typed = IOCTLS.iter().flat_map(|request| [jump(libc::BPF_JEQ, *request as u32, 0, 1), refuse]);
     tests.push((libc::SYS_ioctl, 1, typed.collect()));
     if has_namespaces {
-        // Of the kernel's own services, what programs ask for the network's devices and routes.
+        // Of the kernel's netlink services, programs only ask for the network's devices and routes.
         let of_routes = [
             vec![jump(libc::BPF_JEQ, libc::AF_NETLINK as u32, 0, 3), load(argument(2))],
             unless(&[libc::NETLINK_ROUTE as u32], errno(libc::EPROTONOSUPPORT)),
@@ -220,7 +220,7 @@ fn program(has_namespaces: bool) -> Vec<sock_filter> {
         tests.push((libc::SYS_socket, 0, [of_family(&FAMILIES), of_routes.concat()].concat()));
     } else {
         let kind = !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32;
-        // Landlock has rules for TCP, and for no other protocol; nor for what connects without `connect`.
+        // Landlock has rules only for TCP, and none for ways to connect without `connect`.
         let tcp = [
             of_family(&[libc::AF_INET, libc::AF_INET6]),
             vec![load(argument(1)), and(kind)],
@@ -233,7 +233,7 @@ fn program(has_namespaces: bool) -> Vec<sock_filter> {
             let opens = jump(libc::BPF_JSET, libc::MSG_FASTOPEN as u32, 0, 1);
             tests.push((number, flags, vec![opens, errno(libc::EOPNOTSUPP)]));
         }
-        // An unbound socket that listens gets a port; of a pair, one for datagrams could be connected to any path.
+        // An unbound socket that listens gets a port. One of a pair of datagram sockets could be connected to any path.
         tests.push((libc::SYS_listen, 0, vec![errno(libc::EACCES)]));
         let pair = [
             vec![and(kind)],

@@ -1,4 +1,4 @@
-//! Landlock: a second wall, which holds where a hole in the first one was found; or the first one, where there are no namespaces.
+//! Landlock: a second wall, which holds if a hole in the first one was found; or, without namespaces, the first one.
 
 use std::path::{Path, PathBuf};
 
@@ -14,16 +14,16 @@ use super::failed::Failed;
 /// The newest version whose rights are asked for; older kernels give what they have.
 const NEWEST: ABI = ABI::V6;
 
-/// The oldest version that is a wall by itself: before, signals pass.
+/// The oldest version that is a wall by itself: signals pass through older ones.
 const OLDEST_ALONE: u32 = 6;
 
 /// Asks for the version instead of rules.
 const VERSION: libc::c_ulong = 1;
 
-/// Directories of every session in which it may write. `/proc` is none: what a process may change of itself there needs no right.
+/// Directories in which every session may write. `/proc` need not be one: a process needs no right to change its own files there.
 const WRITABLE: [&str; 3] = ["/tmp", "/var/tmp", "/dev"];
 
-/// Files of `/dev` that are opened to be read and written where the host's is shared. A terminal that a process opens lies in `pts`.
+/// Files of `/dev` that can be read and written if the host's `/dev` is shared. A terminal that a process opens lies in `pts`.
 const DEVICES: [&str; 8] = [
     "/dev/null",
     "/dev/zero",
@@ -35,8 +35,8 @@ const DEVICES: [&str; 8] = [
     "/dev/pts",
 ];
 
-/// Puts this process, and all that it starts, under rules behind a root of its own: everything can be read, and these paths written.
-/// Returns the version of Landlock; None: the kernel has none.
+/// Puts this process, and all that it starts, under rules behind a root of its own: everything can be read, and these paths
+/// written. Returns the version of Landlock; None if the kernel has no Landlock.
 pub(super) fn apply(write: &[PathBuf]) -> Result<Option<u32>, Failed> {
     let Some(version) = version() else { return Ok(None) };
     let rules = || -> Result<_, RulesetError> {
@@ -83,7 +83,7 @@ fn enter(rules: Result<RulesetCreated, RulesetError>) -> Result<(), Failed> {
     }
 }
 
-/// The version that the kernel has.
+/// The version of Landlock that the kernel has.
 fn version() -> Option<u32> {
     // SAFETY: without a structure, the call returns a number.
     let version =

@@ -1,4 +1,4 @@
-//! Confinement: what of the host a session can reach.
+//! Confinement: the part of the host that a session can reach.
 //!
 //! A fully confined server is the first process of new namespaces. Before it serves, it makes a root directory of its own with
 //! the paths that the session needs (`root`), gives up every capability, and puts itself and all that it starts under Landlock
@@ -37,7 +37,7 @@ use crate::root_tool::client::Endpoint;
 /// Most bytes in each of `/tmp`, `/var/tmp` and `/dev/shm` by default.
 const TMP_BYTES: u64 = 1 << 30;
 
-/// The namespaces of which the server is the first process. A user's own namespace is what allows the others.
+/// The namespaces whose first process is the server. The user namespace allows the others.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
@@ -46,7 +46,7 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// Forks into new namespaces: the process id of the child, and 0 there.
+/// Forks into new namespaces. Returns the process id of the child, and 0 in the child.
 ///
 /// Must be called while the process has one thread.
 ///
@@ -62,10 +62,10 @@ pub(super) fn fork_into_namespaces() -> Result<libc::pid_t, Failed> {
 /// Most instances of inotify at the level `full`.
 const MOST_WATCHERS: &str = "32";
 
-/// Most files that these watch.
+/// Most files that instances of inotify watch, at the level `full`.
 const MOST_WATCHES: &str = "8192";
 
-/// Most timers and queued signals.
+/// Most timers and queued signals of a session.
 const MOST_SIGNALS: u64 = 1024;
 
 /// Refuses paths that no confined session can have.
@@ -87,13 +87,13 @@ pub(super) fn check_paths(
     if let Some(path) = shared.read.iter().find(|path| shared.write.contains(path)) {
         return Err(format!("{} is in {} and in {}", path.display(), env::CONFINE_READ, env::CONFINE_WRITE));
     }
-    // Those that are missing are missing inside, too.
+    // Paths that are missing outside are missing inside, too.
     let whole = |path: &Path| path.canonicalize().ok().map(|whole| (path.to_owned(), whole));
     let write = [context.fs_root.as_path()].into_iter().chain(shared.write.iter().map(PathBuf::as_path));
     let write: Vec<_> = write.filter_map(whole).collect();
     let read = context.allowed_paths.iter().chain(&shared.read).chain(needs).map(PathBuf::as_path);
     let control = whole(control);
-    // A session can read these in any case.
+    // A session can read these paths in any case.
     let is_given = |real: &Path| {
         let is_whole = |path: &PathBuf| path.canonicalize().is_ok_and(|whole| whole == *path);
         root::is_of_system(real) || shared.read.iter().any(|path| real.starts_with(path) && is_whole(path))
@@ -205,7 +205,7 @@ pub(super) fn enter(
     Ok(Confinement { level, landlock })
 }
 
-/// Has the home directory, and that for temporary files, be one that is there.
+/// Replaces a home directory, or one for temporary files, that is not there.
 fn move_home(settings: &mut Settings, write: &[PathBuf], level: ConfinementLevel, tmp: &Path) {
     let is_there = |path: &OsString| write.iter().any(|there| Path::new(path).starts_with(there));
     let has_tmp = settings.session_env.iter().any(|(name, value)| name == "TMPDIR" && is_there(value));
@@ -217,9 +217,9 @@ fn move_home(settings: &mut Settings, write: &[PathBuf], level: ConfinementLevel
     homes.for_each(|(_, home)| *home = tmp.into());
 }
 
-/// Has the user's own ids be those inside.
+/// Maps the user's own ids to the same ids inside.
 fn map_user((user, group): (Uid, Gid)) -> Result<(), Failed> {
-    // In a user's own namespace, these are those of the one above.
+    // In a user's own namespace, the ids are those of the namespace above.
     for (file, text) in [
         ("setgroups", "deny".to_owned()),
         ("uid_map", format!("{user} {user} 1")),
@@ -227,18 +227,18 @@ fn map_user((user, group): (Uid, Gid)) -> Result<(), Failed> {
     ] {
         fs::write(format!("/proc/self/{file}"), text).map_err(failed_io("write of a map of ids"))?;
     }
-    // Its user has few of them for all of the host. A kernel without these limits has none to take away.
+    // A user has few inotify instances and watches for the whole host. A kernel without these limits has none to take away.
     for (name, most) in [("instances", MOST_WATCHERS), ("watches", MOST_WATCHES)] {
         _ = fs::write(format!("/proc/sys/user/max_inotify_{name}"), most);
     }
     Ok(())
 }
 
-/// The session has a network with itself alone.
+/// Brings up the loopback device: the session has a network with itself alone.
 fn raise_loopback() -> Result<(), Failed> {
     use std::os::fd::AsRawFd as _;
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").map_err(failed_io("socket"))?;
-    // SAFETY: all of its fields may be zero.
+    // SAFETY: all fields of the request may be zero.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
         *to = *from as libc::c_char;

@@ -1,5 +1,5 @@
-//! The way to an endpoint that a confined session cannot reach: with a network of its own, one on `127.0.0.1`; without, a Unix
-//! socket.
+//! The way to an endpoint that a confined session cannot reach: one on `127.0.0.1` if the session has a network of its own, and
+//! otherwise a Unix socket.
 //!
 //! The server listens on a port, and hands the listening socket to the guard: a socket stays in the namespace in which it was
 //! made. The guard accepts there, connects outside, and copies bytes.
@@ -22,16 +22,16 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, s
 
 use super::failed::Failed;
 
-/// The word of a server that is confined.
+/// The word by which a server says that it is confined.
 pub(super) const ENTERED: &[u8] = b"+";
 
 /// Most connections at once, each of which has four descriptors.
 const MOST_CONNECTIONS: usize = 128;
 
-/// Stack of a thread that copies.
+/// Stack of a thread that copies bytes.
 const STACK_BYTES: usize = 64 << 10;
 
-/// An endpoint outside.
+/// An endpoint outside of the session.
 #[derive(Debug)]
 pub(in super::super) enum Target {
     /// A port of the host's loopback device.
@@ -67,7 +67,7 @@ impl Target {
     }
 }
 
-/// An endpoint outside, found.
+/// An endpoint outside of the session that was found.
 enum Outside {
     Port(u16),
     Socket(File),
@@ -89,7 +89,7 @@ impl Outside {
 /// A server's report on its confinement.
 #[derive(Debug)]
 pub(in super::super) enum Relay {
-    /// It is confined. Connections to the listener, if there is one, go to that endpoint.
+    /// The server is confined. Connections to the listener, if there is one, go to this endpoint.
     Entered(Option<(TcpListener, Target)>),
     /// The host does not allow it.
     Failed(Failed),
@@ -103,7 +103,7 @@ pub(super) fn hand_over(link: &UnixStream, listener: &TcpListener, target: &Targ
     Ok(())
 }
 
-/// Reads what the server says. None: it has ended before.
+/// Reads the server's report. None: the server has ended before.
 pub(in super::super) fn receive(link: &UnixStream) -> Option<Relay> {
     let mut word = [0; 4096];
     let mut space = cmsg_space!([i32; 1]);
@@ -134,11 +134,11 @@ pub(in super::super) fn serve(listener: TcpListener, target: Target) -> io::Resu
     let open = Arc::new(());
     let accept = move || {
         for inside in listener.incoming().flatten() {
-            // A Unix socket is closed to other users, and so is the port in its place.
+            // A Unix socket is closed to other users, and so must be the port in its place.
             if matches!(target, Outside::Socket(_)) && !is_ours(&inside) {
                 continue;
             }
-            // Each has two threads. Those beyond the bound, and those without a peer, end: their clients say so.
+            // Each connection has two threads. Connections beyond the bound, and those without a peer, end: their clients say so.
             if Arc::strong_count(&open) > 2 * MOST_CONNECTIONS {
                 continue;
             }

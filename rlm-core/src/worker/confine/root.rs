@@ -1,4 +1,4 @@
-//! The root directory of a session: what of the host's files it sees.
+//! The root directory of a session: the part of the host's files that it sees.
 
 use std::collections::HashSet;
 use std::ffi::{CString, OsStr};
@@ -16,10 +16,10 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
 
 use super::failed::{Failed, failed, failed_io};
 
-/// Where the new root is built.
+/// The directory where the new root is built.
 const PLACE: &str = "/tmp";
 
-/// The places of a system's programs and of their files, by name: nothing of `/run` and `/opt`, where the sockets of its services lie.
+/// The directories of a system's programs and of their files: nothing in `/run` and `/opt`, where the sockets of services lie.
 const SYSTEM: [&str; 10] = [
     "usr",
     "bin",
@@ -89,10 +89,10 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Parts of `/proc` that are the kernel's settings.
 const PROC_READ_ONLY: [&str; 5] = ["sys", "irq", "bus", "fs", "sysrq-trigger"];
 
-/// Files of `/proc` that tell everyone of the keys of a user.
+/// Files of `/proc` that tell everyone about a user's keys.
 const PROC_OF_KEYS: [&str; 2] = ["key-users", "keys"];
 
-/// Files of `/proc` that tell root of the whole host.
+/// Files of `/proc` that tell root about the whole host.
 const PROC_OF_ROOT: [&str; 8] = [
     "kcore",
     "kpagecgroup",
@@ -104,7 +104,7 @@ const PROC_OF_ROOT: [&str; 8] = [
     "vmallocinfo",
 ];
 
-/// Which paths a session has, besides those of the system.
+/// The paths that a session has, besides those of the system.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Paths {
     pub(super) read: Vec<PathBuf>,
@@ -113,7 +113,7 @@ pub(super) struct Paths {
     pub(super) tmp_bytes: u64,
 }
 
-/// True for what the directories of the system have at its place.
+/// True for a path below one of the system's directories.
 pub(super) fn is_of_system(path: &Path) -> bool {
     SYSTEM.iter().any(|name| path.starts_with(Path::new("/").join(name)))
 }
@@ -128,18 +128,18 @@ pub(super) fn system() -> impl Iterator<Item = PathBuf> {
     SYSTEM.into_iter().chain(["proc"]).map(|name| Path::new("/").join(name)).chain(of_etc)
 }
 
-/// A path of the host: a copy of its mount, which others do not hide. It is attached to no directory yet.
+/// A path of the host: a copy of its mount, without the mounts that hide it. The copy is attached to no directory yet.
 struct Source {
     path: PathBuf,
     tree: OwnedFd,
     found: FileStat,
     attributes: u64,
-    /// It is a mount for its own sake, though it is there already.
+    /// True for a path that is there already, and becomes a mount only so that it cannot be renamed.
     is_pin: bool,
 }
 
 impl Source {
-    /// The path as it is there. None: there is none, or the user may not see it.
+    /// Opens the path as it is there. None: there is none, or the user may not see it.
     fn open(path: &Path, attributes: u64) -> Option<Self> {
         let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_RECURSIVE as libc::c_uint;
         let name = c_string(path.as_os_str());
@@ -161,16 +161,16 @@ impl Source {
     }
 }
 
-/// For what the session can read.
+/// Mount attributes of paths that the session can read.
 const READ: u64 = libc::MOUNT_ATTR_RDONLY | WRITE;
 
-/// For what it can also write.
+/// Mount attributes of paths that the session can also write.
 const WRITE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 
-/// For what it can read of `/proc`.
+/// Mount attributes of the parts of `/proc` that the session can read.
 const PROC: u64 = READ | libc::MOUNT_ATTR_NOEXEC;
 
-/// For devices. They can be written all the same; their modes and times cannot.
+/// Mount attributes of devices. They can be written all the same; their modes and times cannot be changed.
 const DEVICE: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
 
 /// Makes a new root and enters it. The process must be the first of new namespaces.
@@ -190,7 +190,7 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
     }
     sources.extend(DEVICES.iter().filter_map(|name| Source::open(&Path::new("/dev").join(name), DEVICE)));
     let mut own = own_sources(paths);
-    // A link to what is shared stays one: programs look for their files beside where it leads.
+    // A link into a shared path stays a link: programs look for their files beside its target.
     let all: Vec<_> = paths.read.iter().chain(&paths.write).chain(&system).cloned().collect();
     let mut own_links = Vec::new();
     own.retain(|source| match link_into(&source.path, &all) {
@@ -212,7 +212,7 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
         root.link(path, target)?;
     }
     for name in ["/tmp", "/var/tmp", "/dev/shm"] {
-        // A file takes about a kibibyte of the kernel's, also an empty one.
+        // A file takes about 1 KiB of the kernel's memory, even an empty one.
         let size = format!("mode=1777,size={},nr_inodes={}", paths.tmp_bytes, paths.tmp_bytes / 1024 + 1);
         root.mount(name, "tmpfs", flags, &size)?;
     }
@@ -288,7 +288,7 @@ fn own_sources(paths: &Paths) -> Vec<Source> {
     own
 }
 
-/// A path that is shared, and what it leads to.
+/// A path that is shared, and its target if it is a link.
 struct Shared {
     path: PathBuf,
     real: PathBuf,
@@ -308,7 +308,7 @@ impl Shared {
         self.real != outer.real && self.real.starts_with(&outer.real)
     }
 
-    /// True if it can only be read, lies in this one, which can be written, and no path between the two is read-only already.
+    /// True if this path can only be read, lies in `outer`, which can be written, and no path between the two is read-only.
     fn is_read_in(&self, outer: &Self, all: &[Self]) -> bool {
         let is_between =
             |other: &Self| other.attributes == READ && other.lies_in(outer) && self.lies_in(other);
@@ -316,7 +316,7 @@ impl Shared {
         is_read && self.lies_in(outer) && !all.iter().any(is_between)
     }
 
-    /// True if it is there by itself: as a part of the system, or by a link in what is shared to what is shared.
+    /// True if the path is there by itself: as a part of the system, or through a link from one shared path into another.
     fn is_reached(&self, all: &[Self]) -> bool {
         let is_read = self.attributes == READ;
         let is_shared = all.iter().any(|other| {
@@ -336,17 +336,17 @@ impl Shared {
     }
 }
 
-/// Where a link leads, if that is below one of these paths.
+/// The target of a link, if it is below one of these paths.
 fn link_into(path: &Path, shared: &[PathBuf]) -> Option<PathBuf> {
     let target = fs::read_link(path).ok()?;
     let whole = path.canonicalize().ok()?;
     shared.iter().any(|there| there != path && whole.starts_with(there)).then_some(target)
 }
 
-/// The new root, while it is built. No link in it is followed: one in a directory of the host's would lead to the host.
+/// The new root, while it is built. No link in it is followed: one in a directory of the host would lead to the host.
 struct Root {
     directory: OwnedFd,
-    /// The devices of its own file systems.
+    /// The devices of the root's own file systems.
     devices: Vec<u64>,
 }
 
@@ -357,8 +357,8 @@ impl Root {
         Ok(Self { directory, devices: vec![device] })
     }
 
-    /// Opens what lies at a path. Directories that are missing are made, and so is the last part, as a directory or a file; but
-    /// nothing in a directory of the host's.
+    /// Opens the file at a path. Missing directories are made, and so is the last part, as a directory or a file; but nothing is
+    /// made in a directory of the host.
     fn find(&self, path: &Path, is_directory: bool) -> Result<OwnedFd, Failed> {
         let about = |errno| Failed { call: format!("mount of {}", path.display()).into(), errno };
         let how = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
@@ -382,12 +382,12 @@ impl Root {
         }
     }
 
-    /// Whether this is in one of its own file systems.
+    /// True if the file is in one of the root's own file systems.
     fn owns(&self, found: &FileStat) -> bool {
         self.devices.contains(&found.st_dev)
     }
 
-    /// Puts a path of the host at its place. One that is there already, as a part of one of those before, needs nothing.
+    /// Puts a path of the host at its place, unless a source before has put it there already.
     fn attach(&self, source: &Source, before: &[Source]) -> Result<(), Failed> {
         let place = self.find(&source.path, source.is_directory())?;
         let about = |errno| Failed { call: format!("mount of {}", source.path.display()).into(), errno };
@@ -414,7 +414,7 @@ impl Root {
         Errno::result(moved).map(drop).map_err(about)
     }
 
-    /// Mounts a file system of its own.
+    /// Mounts a new file system.
     fn mount(&mut self, name: &str, what: &'static str, flags: MsFlags, options: &str) -> Result<(), Failed> {
         let place = self.find(Path::new(name), true)?;
         let place = format!("/proc/self/fd/{}", place.as_raw_fd());
@@ -443,7 +443,7 @@ impl Root {
     }
 }
 
-/// How paths are opened: not for their contents, and not what a link leads to.
+/// Flags for opening a path without its contents, and without following a link.
 const PATH: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 fn kind(found: &FileStat) -> SFlag {
@@ -453,7 +453,7 @@ fn kind(found: &FileStat) -> SFlag {
 /// Makes the new root the only one.
 fn change_root() -> Result<(), Failed> {
     nix::unistd::chdir(PLACE).map_err(failed("chdir"))?;
-    // The old root comes to lie over the new one, and goes.
+    // The old root comes to lie over the new one, and is unmounted.
     nix::unistd::pivot_root(".", ".").map_err(failed("pivot_root"))?;
     umount2(".", MntFlags::MNT_DETACH).map_err(failed("umount of the old root"))?;
     nix::unistd::chdir("/").map_err(failed("chdir"))?;

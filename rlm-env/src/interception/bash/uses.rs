@@ -207,7 +207,7 @@ pub(super) fn assignment_of(tree: &Tree, command: usize) -> Option<(usize, usize
         .then_some((assignment, substitution))
 }
 
-/// Where a command does not run exactly once.
+/// The kind of this node, if a command in it does not run exactly once.
 fn place(tree: &Tree, at: usize, code: &str) -> Option<Place> {
     Some(match tree.kind(at) {
         "function_definition" => Place::Function,

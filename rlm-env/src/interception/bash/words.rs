@@ -8,9 +8,9 @@ const BARE: &str = "-_./:,%+=@";
 pub(super) struct NotPlain {
     /// The construct that was found.
     pub(super) found: &'static str,
-    /// Its byte offset.
+    /// The byte offset of the construct.
     pub(super) at: usize,
-    /// The index of its word, from 0.
+    /// The index of the word that has it, from 0.
     pub(super) word: usize,
 }
 

@@ -21,7 +21,7 @@ pub(super) enum Judgement {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallRanges {
     pub(super) whole: TextRange,
-    /// With the parentheses.
+    /// The arguments with the parentheses.
     pub(super) arguments: TextRange,
 }
 

@@ -37,7 +37,7 @@ struct Context<'a> {
     version: PythonVersion,
     /// The ancestors of the current node, from the module's statement down.
     path: Vec<AnyNodeRef<'a>>,
-    /// For the module, and for each function and class on the path.
+    /// The globals of the module, and of each function and class on the path.
     globals: Vec<Globals<'a>>,
     /// The current node's range.
     at: Cell<TextRange>,

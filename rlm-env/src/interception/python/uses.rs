@@ -14,7 +14,7 @@ use crate::interception::rejection::Place;
 pub(super) struct Uses<'a> {
     /// Uses in source order.
     pub(super) list: Vec<Use<'a>>,
-    /// How often each name is bound, deleted or declared, in any scope; `*` for an import of all names.
+    /// Number of times that each name is bound, deleted or declared, in any scope; `*` for an import of all names.
     pub(super) bindings: HashMap<&'a str, usize>,
 }
 

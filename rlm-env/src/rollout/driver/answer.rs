@@ -1,4 +1,4 @@
-//! The answer in the session: whether it is accepted, and how it is taken back.
+//! The answer in the session: its check, and its change when it is taken back.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ const CHECK_LIMIT: Duration = Duration::from_secs(5);
 /// Time limit of the code that changes the answer.
 const SET_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Times that it is run: the interpreter may have died just before.
+/// Number of times that the code is run: the interpreter may have died just before.
 const SET_ANSWER_TRIES: u32 = 2;
 
 /// Changes of the answer in the session.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AnswerChange {
-    /// It is not final.
+    /// The answer is not final.
     TakenBack,
-    /// There is none.
+    /// There is no answer.
     Cleared,
 }
 
 impl RolloutDriver<'_> {
-    /// Ends what the question before has left: calls without an output, and its answer. A session that has ended meanwhile is
+    /// Ends what the question before has left: calls without an output, and its answer. A session that has ended since then is
     /// replaced, and the model is told.
     pub(super) async fn clear_answer(&mut self) -> Step {
         self.fill_in_skipped()?;
@@ -38,7 +38,7 @@ impl RolloutDriver<'_> {
         cleared.stop.map_or(Ok(()), Err)
     }
 
-    /// The notice on a final answer that is not accepted. An empty one is accepted the second time.
+    /// The notice on a final answer that is not accepted. An empty answer is accepted the second time.
     pub(super) async fn answer_fault(&mut self) -> Step<Option<String>> {
         let (language, answer) = (self.config.language, &self.progress.answer.content);
         if let Some(schema) = &self.config.answer_schema {
@@ -65,7 +65,7 @@ impl RolloutDriver<'_> {
     }
 
     /// Changes the answer, in the session too: an interpreter that takes over from a dead one gets the answer that the
-    /// worker keeps. Returns what was printed by then.
+    /// worker keeps. Returns the output printed by then.
     pub(super) async fn set_answer(&mut self, change: AnswerChange) -> Step<CallResult> {
         self.progress.answer.ready = false;
         let code = match (self.config.language, change) {
@@ -91,7 +91,7 @@ impl RolloutDriver<'_> {
                 printed += "\n";
                 printed += &render::render(&response, self.config.language, limit, self.prompts)?;
             }
-            // An interpreter that was dead already had not taken it.
+            // An interpreter that was dead already had not taken the change.
             if !response.answer.ready {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Whether the budget has room for a turn, and what is reserved of it for the last one.
+//! The budget's room for a turn, and the part of it that is reserved for the last turn.
 
 use rlm_core::text::grouped;
 use rlm_rootd::{Estimate, Exhausted, LEAST_COMPLETION};
@@ -21,14 +21,14 @@ const MOST_EXPECTED: u64 = 2048;
 /// Tokens of a short output and a notice, by which a conversation grows until its last turn.
 const LAST_TURN_GROWTH: u64 = 256;
 
-/// Turns that a budget should have room for: what a too small one is compared with.
+/// Turns that a budget should have room for: one that is too small is compared with them.
 const FEW_TURNS: u64 = 4;
 
 impl RolloutDriver<'_> {
     /// Shortens the conversation as far as the last turn, with this notice, needs that.
     ///
     /// # Errors
-    /// The budget has no room for it even then.
+    /// The budget has no room for the last turn even then.
     pub(super) async fn fit_last_turn(&mut self, notice: &str, reason: StopReason) -> Result<(), Exhausted> {
         let expected = self.expected_tokens();
         let is_short = |turn: Estimate| self.registered.ledger.check(&turn).is_err();
@@ -51,16 +51,16 @@ impl RolloutDriver<'_> {
         }
     }
 
-    /// Reserves the cost of the last turn, with which the conversation has grown by a turn.
+    /// Reserves the cost of the last turn, before which the conversation has grown by a turn.
     ///
     /// # Errors
-    /// The budget has no room for a turn before it, not even with what running requests give back.
+    /// The budget has no room for a turn before the last, not even with amounts that running requests give back.
     pub(super) async fn reserve_last_turn(&self) -> Result<(), Exhausted> {
         let tokens = self.expected_tokens();
         let Some(turn) = self.estimate(tokens) else { return Ok(()) };
         let last = Estimate {
             prompt_tokens: turn.prompt_tokens + tokens + LAST_TURN_GROWTH,
-            // By then the cache has this turn's prompt.
+            // By the time of the last turn, the cache has this turn's prompt.
             cached_tokens: if turn.cached_tokens > 0 { turn.prompt_tokens } else { 0 },
             ..turn.clone()
         };
@@ -69,8 +69,8 @@ impl RolloutDriver<'_> {
         self.in_time(waiting, || ledger.reserve_later(&last, Some(&turn))).await
     }
 
-    /// Raises what is reserved for the last turn to what that may cost after this reply. The reply's code has not run yet, and cannot
-    /// spend it. Where there is no room for more, the earlier amount stays.
+    /// Raises the reserve for the last turn to what that turn may cost after this reply. The reply's code has not run yet, and
+    /// cannot spend it. If there is no room for more, the earlier amount stays.
     pub(super) fn raise_reserve(&self) {
         let expected = self.expected_tokens();
         for (tokens, growth) in
@@ -84,7 +84,7 @@ impl RolloutDriver<'_> {
         }
     }
 
-    /// Checks that the budget has room for a turn, also with what running requests give back.
+    /// Checks that the budget has room for a turn, including amounts that running requests give back.
     async fn check_when_free(&self, turn: &Estimate) -> Result<(), Exhausted> {
         let ledger = &self.registered.ledger;
         self.in_time(ledger.check_when_free(turn), || ledger.check(turn)).await
@@ -98,7 +98,7 @@ impl RolloutDriver<'_> {
     ) -> Result<(), Exhausted> {
         tokio::select! {
             biased;
-            // The request is not sent then.
+            // The request of a stopped rollout is not sent.
             () = self.control.stopped() => Ok(()),
             checked = timeout_at(self.clock.model_deadline().into(), waiting) => checked.unwrap_or_else(|_late| late()),
         }
@@ -114,8 +114,8 @@ impl RolloutDriver<'_> {
         Some(Estimate { prompt_tokens: turn.prompt_tokens + notice.prompt_tokens, ..turn })
     }
 
-    /// The most that a turn with such a completion may cost. None without a budget: it would take a look at the whole
-    /// conversation for nothing.
+    /// The most that a turn with a completion of this many tokens may cost. None without a budget: the estimate would take a
+    /// look at the whole conversation for nothing.
     fn estimate(&self, completion_tokens: u64) -> Option<Estimate> {
         self.registered
             .ledger
@@ -131,7 +131,7 @@ impl RolloutDriver<'_> {
         self.config.limits.max_completion_tokens.map_or(expected, |limit| limit.min(expected))
     }
 
-    /// Fails if the budget has no room for a single turn. If other rollouts spend from it, too, waits for what they give back.
+    /// Fails if the budget has no room for a single turn. If other rollouts also spend from it, waits for what they give back.
     pub(super) async fn check_budget(&self) -> Step {
         let Some(turn) = self.estimate(LEAST_COMPLETION.min(self.expected_tokens())) else { return Ok(()) };
         let checked = tokio::select! {

@@ -46,7 +46,7 @@ impl RolloutDriver<'_> {
         let Some(older) = self.conversation.older_than(newest) else { return Ok(()) };
         match self.ask_for_summary(&older).await? {
             Ok(Some(summary)) => self.replace_by(&summary, older, newest)?,
-            // Keep the turns, and try again after as many more.
+            // Keep the turns, and try again after as many more of them.
             _ => self.progress.deferred_turns += newest,
         }
         Ok(())
@@ -84,7 +84,7 @@ impl RolloutDriver<'_> {
         Ok(Some(Stop::new(StopReason::ContextFull, error)))
     }
 
-    /// How the conversation is to be replaced by a summary, if it is and has a turn.
+    /// The settings of a summary of the conversation, if one may be made now.
     pub(super) fn compaction(&self) -> Option<&Compaction> {
         let has_room = |times| self.progress.compactions < times;
         let compaction = self.config.compaction.as_ref()?;

@@ -30,7 +30,7 @@ const REFUSED: &str = "the call was not run: the user did not allow it";
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
 impl RolloutDriver<'_> {
-    /// Gives each call of the last reply that did not run an output: servers refuse a conversation without.
+    /// Gives each call of the last reply that did not run an output: servers refuse a conversation in which one is missing.
     pub(super) fn fill_in_skipped(&mut self) -> Step {
         for call in std::mem::take(&mut self.progress.skipped) {
             let text = self.failed_call(self.callable.repl, &CallFault::Other(NOT_RUN.to_owned()))?;
@@ -71,7 +71,7 @@ impl RolloutDriver<'_> {
                 return Err(StopReason::Answered.into());
             }
         }
-        // After all outputs: servers refuse another message among those of one reply.
+        // The images follow all outputs: servers refuse another message among those of one reply.
         let images = self.shown.take();
         if !images.is_empty() {
             let text = Images::Shown(&names(&images)).render(self.prompts)?;
@@ -83,7 +83,7 @@ impl RolloutDriver<'_> {
         Ok(())
     }
 
-    /// The model called no tool: sends a reminder that says why. A reply that was paused only goes on.
+    /// Reminds a model that called no tool, and says why. A reply that was paused only goes on.
     fn remind(&mut self, reason: NoCallReason, words: String, is_paused: bool) -> Step {
         let is_whole = !is_paused && !matches!(reason, NoCallReason::Refused(_) | NoCallReason::Cut);
         if !words.trim().is_empty() {
@@ -215,7 +215,7 @@ impl RolloutDriver<'_> {
         }
     }
 
-    /// Starts a new worker in place of one that died of this.
+    /// Starts a new worker in place of one that died of this error.
     pub(super) async fn restart(&mut self, error: &SessionError) -> Step<CallResult> {
         let mut words = with_causes(error);
         let has_answer = !self.progress.answer.content.is_empty();

@@ -76,9 +76,9 @@ type Step<T = ()> = Result<T, Stop>;
 #[derive(Debug)]
 struct ReadReply {
     request: ReplyRequest,
-    /// Its text, without thoughts.
+    /// The text of the reply, without thoughts.
     words: String,
-    /// The server wants the conversation once more, to go on with the same reply.
+    /// True if the server wants the conversation once more, to go on with the same reply.
     is_paused: bool,
 }
 
@@ -148,10 +148,10 @@ pub(super) struct RolloutDriver<'a> {
     pub(super) log: Arc<Log>,
     pub(super) prompts: &'a Prompts,
     pub(super) model: Arc<dyn RootModel>,
-    /// The size of its context window in tokens, if it is known.
+    /// The size of the model's context window in tokens, if it is known.
     pub(super) context_tokens: Option<u64>,
     pub(super) session: Session,
-    /// None: code in the session calls root tools itself.
+    /// The interceptor. None: code in the session calls root tools itself.
     pub(super) interceptor: Option<Interceptor>,
     pub(super) registered: RegisteredRollout,
     pub(super) conversation: Conversation,
@@ -162,7 +162,7 @@ pub(super) struct RolloutDriver<'a> {
     pub(super) tools: ChatTools,
     /// The tools of the model, in OpenAI's form.
     pub(super) definitions: Vec<Json>,
-    /// How the model calls the REPL.
+    /// The way in which the model calls the REPL.
     pub(super) call_form: CallForm,
     /// The system prompt for a model whose server refuses tools, until that is known.
     pub(super) fenced_prompt: Option<String>,
@@ -187,7 +187,7 @@ pub(super) struct Progress {
     is_warned: bool,
     /// True once an empty answer was given back.
     was_empty: bool,
-    /// The next request is that of the last turn, for which a part of the budget is reserved.
+    /// True if the next request is that of the last turn, for which a part of the budget is reserved.
     is_last_turn: bool,
     /// Turns by which the next summary is deferred.
     deferred_turns: usize,
@@ -228,7 +228,7 @@ impl RolloutDriver<'_> {
         self.turns_before = self.conversation.turn();
         self.progress.begin_question();
         let cleared = self.clear_answer().await;
-        // The answer was set by the call that has shown them.
+        // The call that has shown the images has set the answer.
         let images = self.shown.take();
         if !images.is_empty()
             && let Ok(text) = Images::Shown(&names(&images)).render(self.prompts)
@@ -270,7 +270,7 @@ impl RolloutDriver<'_> {
         self.under_way.children_ended().await;
         // Nothing of the rollout sends a request any more.
         self.log.settle(&ledger.snapshot());
-        // It holds a file open in the directory.
+        // The conversation holds a file open in the directory.
         drop(self.conversation);
         remove_directory(&self.config.id, self.workspace).await;
     }
@@ -321,7 +321,7 @@ impl RolloutDriver<'_> {
         }
         let error = self.reserve_last_turn().await.err()?;
         if self.conversation.turn() == 0 {
-            // A model that has seen nothing could not answer. What is left afterwards may do for a last turn.
+            // A model that has seen nothing could not answer. What is left after this turn may do for a last one.
             return None;
         }
         let error = format!("{error} besides a last turn");
@@ -336,7 +336,7 @@ impl RolloutDriver<'_> {
                 return Err(reason.into());
             }
             self.clock.begin_last_turn();
-            // The start of a child may have taken all of it.
+            // The start of a child may have taken all of the time.
             if self.clock.is_over() {
                 return Err(reason.into());
             }
@@ -349,14 +349,14 @@ impl RolloutDriver<'_> {
                 if self.conversation.turn() > 0 {
                     return Err(Stop::new(reason, exhausted.to_string()));
                 }
-                // One that has not begun waits for room, or is to be begun another time.
+                // A rollout that has not begun waits for room, or is to be begun another time.
                 self.check_budget().await?;
             }
             self.notice(&notice);
             loop {
                 match self.ask().await? {
                     Ok(reply) => break self.run_calls(reply).await?,
-                    // Others have taken the room meanwhile.
+                    // Other rollouts have taken the room in between.
                     Err(limit)
                         if limit.reason == StopReason::BudgetExhausted && self.conversation.turn() == 0 =>
                     {
@@ -377,7 +377,7 @@ impl RolloutDriver<'_> {
         }
     }
 
-    /// Asks the model. The inner error: a limit was reached, and a last turn may follow.
+    /// Asks the model. The inner error says that a limit was reached, and a last turn may follow.
     async fn ask(&mut self) -> Step<Result<ReadReply, Stop>> {
         self.check_control()?;
         let limit = self.config.limits.max_completion_tokens;
@@ -419,7 +419,7 @@ impl RolloutDriver<'_> {
         }
     }
 
-    /// Leaves out the images that the model's server may have refused; false if the error is another, or there are none.
+    /// Leaves out images that the model's server may have refused; false if the error is another, or there are no images.
     fn leave_images_out(&mut self, error: &ModelError) -> Step<bool> {
         let is_of_images = error.kind == ModelErrorKind::NoImages;
         let refused = Images::Refused(&error.message).render(self.prompts)?;

@@ -59,7 +59,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Its metadata; a symbolic link is followed.
+    /// The metadata of the file; a symbolic link is followed.
     pub(super) fn metadata(&self) -> Result<Metadata, ContextError> {
         self.with_place(|place| fs::metadata(place))
     }
@@ -90,7 +90,7 @@ fn check_given(given: &Given<'_>) -> Result<(), ContextError> {
     }
 }
 
-/// The directory that a context is, if it is one alone.
+/// The directory, if a context is a single one.
 pub(super) fn single_directory(context: &Context) -> Result<Option<Given<'_>>, ContextError> {
     let mut all = given(context);
     let (Some(one), true) = (all.pop(), all.is_empty()) else { return Ok(None) };

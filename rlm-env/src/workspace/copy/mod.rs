@@ -1,9 +1,9 @@
 //! Puts a context into a working directory.
 //!
-//! Below the given paths, the copy leaves out what its filter does, and anything but files and directories, which is not
-//! opened. Files are opened so that this follows no symbolic link and cannot block, in case one was replaced in between. Each
-//! directory is listed once, and a file is copied up to the length that it had when it was opened, so the copy of a tree that
-//! keeps changing ends too.
+//! Below the given paths, the copy leaves out the files that its filter names, and anything but files and directories, which is
+//! not opened. Files are opened without following a symbolic link and without blocking, in case one was replaced in between.
+//! Each directory is listed once, and a file is copied up to the length that it had when it was opened, so the copy of a tree
+//! that keeps changing ends too.
 
 mod check;
 mod names;
@@ -37,12 +37,12 @@ type PathFn<'a> = dyn Fn() -> PathBuf + 'a;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopyLimits {
     pub(crate) max_bytes: u64,
-    /// Files and directories.
+    /// Most files and directories.
     pub(crate) max_entries: u64,
 }
 
 impl CopyLimits {
-    /// This many bytes, and a million files and directories.
+    /// Bounds of this many bytes, and a million files and directories.
     pub(crate) fn of_bytes(max_bytes: u64) -> Self {
         Self { max_bytes, max_entries: 1_000_000 }
     }
@@ -113,7 +113,7 @@ struct Level {
     metadata: Metadata,
     /// The entries still to be copied.
     entries: vec::IntoIter<Entry>,
-    /// The rules for them.
+    /// The rules for the entries.
     rules: IgnoreRules,
 }
 
@@ -212,7 +212,7 @@ impl Copier<'_> {
             self.tally.left_out(reason, &self.place, entry);
             return Ok(());
         }
-        // It may have been replaced since its directory was listed.
+        // The entry may have been replaced since its directory was listed.
         let kind = match source.kind(name) {
             Ok(kind) => kind,
             Err(error) => return unless_removed(&path, error),
@@ -350,7 +350,7 @@ impl Copier<'_> {
         if self.entries > limit { Err(ContextError::TooMany(limit)) } else { Ok(()) }
     }
 
-    /// Checked before the first byte is copied. A directory that holds the target by way of a mount is refused when it is met.
+    /// Refuses a directory that holds the target, before a byte is copied. Through a mount, it is refused when the copy meets it.
     fn refuse_holder_of_target(&self, source: &Cursor, path: &Path) -> Result<(), ContextError> {
         let holder = source.identity().map_err(cannot_read(path))?;
         let is_holder = |dir: &Path| {

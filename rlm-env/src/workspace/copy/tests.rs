@@ -302,7 +302,7 @@ fn what_git_ignores_is_left_out_unless_it_is_given() {
     let names = [".env", ".git/", "a.log"];
     ground.check_filtered(whole.clone(), &filter, &kept, &[(LeftOutReason::Gitignore, 6, &names)]);
     ground.check_filtered(whole.clone(), &ContextFilter::new(false, &[""; 0]).unwrap(), &all, &[]);
-    // What git ignores comes from the files below a given directory alone.
+    // If a directory is given, only the `.gitignore` files below it count.
     let target = vec![ground.context.join("target"), ground.context.join("a.log")];
     ground.check_filtered(target, &filter, &["a.log", "target/debug/a"], &[]);
     let sub = vec![ground.context.join("sub"), ground.context.join("a.log")];
@@ -421,7 +421,7 @@ fn there_is_a_limit_of_files_too() {
 fn what_cannot_be_read_is_named() {
     let ground = Ground::new();
     ground.check_error_of(&Context::Paths(vec!["/does/not/exist".into()]), "cannot read /does/not/exist");
-    // Opens, and does not read, for root either.
+    // The file can be opened but not read, by root either.
     ground.check_error_of(&Context::Paths(vec!["/proc/self/mem".into()]), "cannot copy /proc/self/mem");
     ground.file("a", "copied first");
     let (file, dir) = (ground.file("sub/secret", "x"), ground.context.join("sub"));
@@ -524,7 +524,7 @@ fn a_file_that_grows_is_copied_as_it_was() {
     assert_eq!(ground.read("growing"), "xmore", "it had grown once when it was opened");
 }
 
-/// Each time the copier looks whether to stop, there is another file, and a file less.
+/// Each time the copier looks whether to stop, there is a new file, and an old one is gone.
 #[test]
 fn a_tree_that_changes_ends() {
     let ground = Ground::new();

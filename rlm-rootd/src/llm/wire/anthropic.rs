@@ -24,7 +24,7 @@ const MARKED_USER_MESSAGES: usize = 2;
 /// Types of blocks that are signed in their place.
 const THINKING: [&str; 2] = ["thinking", "redacted_thinking"];
 
-/// Fields of a native message that have another place in a chat completion, or none.
+/// Fields of a native message that have another place, or no place, in a chat completion.
 const NATIVE_FIELDS: [&str; 3] = ["type", "role", "stop_sequence"];
 
 #[derive(Serialize)]
@@ -53,8 +53,8 @@ pub(super) fn request(
     rules: &Rules,
 ) -> Body {
     let mut options = options(fields, rules.longest_completion());
-    // A mark of the caller's, with a longer `ttl` for example, replaces ours everywhere: the API refuses a fifth mark, and a
-    // longer one after a shorter one.
+    // A mark of the caller's, with a longer `ttl` for example, replaces ours everywhere: the API refuses a fifth mark, and
+    // one with a longer `ttl` after one with a shorter.
     let mark = options.shift_remove("cache_control").unwrap_or_else(|| json!({"type": "ephemeral"}));
     options.retain(|name, _| !rules.omits(name));
     let parts: Vec<_> = messages.iter().map(|message| message.parts(form, blocks_of)).collect();
@@ -173,7 +173,7 @@ fn add_user_blocks<'a>(turns: &mut Vec<Turn<'a>>, blocks: &'a [Part]) {
     }
 }
 
-/// The blocks of a message. One without any is not sent: the API refuses a message without content.
+/// The blocks of a message. A message without blocks is not sent: the API refuses one without content.
 fn blocks_of(message: &Json, form: Form) -> Vec<Json> {
     match message["role"].as_str() {
         Some("assistant") => {
@@ -242,7 +242,7 @@ fn tool_use(call: &Json) -> Json {
     let function = &call["function"];
     let input = match &function["arguments"] {
         Json::String(text) => input(text),
-        // Some servers give JSON in the place of its text.
+        // Some servers give JSON in place of JSON text.
         arguments @ Json::Object(_) => arguments.clone(),
         _ => json!({}),
     };
@@ -418,7 +418,7 @@ pub(super) struct Events {
 struct Block {
     index: Json,
     fields: Map<String, Json>,
-    /// JSON text of its input, empty if none arrived.
+    /// JSON text of the block's input; empty if none has arrived.
     input: String,
 }
 
@@ -496,7 +496,7 @@ impl Block {
             Some("input_json_delta") => {
                 self.input.push_str(delta["partial_json"].as_str().unwrap_or_default());
             }
-            // These arrive whole.
+            // Signatures arrive whole.
             Some("signature_delta") => self.set("signature", delta),
             Some("compaction_delta") => {
                 self.set("content", delta);
@@ -535,7 +535,7 @@ impl Block {
     }
 }
 
-/// Sets a field, unless the value is null and the field is there.
+/// Sets a field, unless the value is null and the field is there already.
 fn replace(fields: &mut Map<String, Json>, name: String, value: Json) {
     if !value.is_null() || !fields.contains_key(&name) {
         fields.insert(name, value);
@@ -625,7 +625,7 @@ mod tests {
         })
     }
 
-    /// The events of that message.
+    /// The events of the native message.
     fn native_events() -> Vec<Json> {
         vec![
             json!({"type": "message_start", "message": {
@@ -967,7 +967,7 @@ mod tests {
                         plain["messages"].as_array().unwrap()[..len],
                         before_plain["messages"].as_array().unwrap()[..]
                     );
-                    // The cache that the request before wrote ends at a mark of this one.
+                    // The cache that the request before wrote ends at a mark of this request.
                     assert_eq!(turns[len - 1], before_turns[len - 1]);
                     assert!(is_marked(&turns[len - 1]));
                 }
@@ -1120,7 +1120,7 @@ mod tests {
         let body = joined_events([
             json!({"type": "message_start", "message": {"model": "a"}}),
             start(fallback.clone()),
-            // A server that numbers no blocks.
+            // A server that does not number blocks.
             start(json!({"type": "compaction", "content": null})),
             json!({"type": "content_block_delta", "index": 0, "delta": compaction}),
             json!({

@@ -1,4 +1,4 @@
-//! Requests of chat completions: the conversation as it is, but for what this server is known to refuse.
+//! Requests of chat completions: the conversation as it is, except for parts that the server is known to refuse.
 
 use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
@@ -22,7 +22,7 @@ pub(super) fn body(
 ) -> Body {
     #[derive(Serialize)]
     struct Request<'a> {
-        // First, so that a request begins with the one before it.
+        // The messages come first, so that a request begins with the one before it.
         messages: &'a [ChatMessage],
         #[serde(flatten)]
         fields: &'a Map<String, Json>,
@@ -49,7 +49,7 @@ pub(super) fn body(
     Body { bytes: bytes.expect("JSON can be written"), adapted }
 }
 
-/// The options of a stream that ends with its usage, unless the user does not want that.
+/// The options of a stream, which ends with its usage unless the user does not want that.
 fn with_usage(of_user: Option<Json>) -> Json {
     let mut options = of_user.filter(Json::is_object).unwrap_or_else(|| json!({}));
     if let Some(options) = options.as_object_mut() {
@@ -72,7 +72,7 @@ fn rename_bound(fields: &mut Cow<'_, Map<String, Json>>, rules: &Rules) {
     }
 }
 
-/// The messages as this server takes them, and what of them is not as it came.
+/// The messages as this server takes them, and sentences on what was changed.
 fn adapted(messages: &[ChatMessage], rules: &Rules) -> (Vec<ChatMessage>, Vec<String>) {
     let mut adapter = Adapter { rules, notes: Vec::new(), ids: VecDeque::new(), taken: HashSet::new() };
     let mut adapted = Vec::with_capacity(messages.len());
@@ -89,12 +89,12 @@ fn adapted(messages: &[ChatMessage], rules: &Rules) -> (Vec<ChatMessage>, Vec<St
     (adapted, adapter.notes)
 }
 
-/// Changes messages where a server would refuse them.
+/// Changes the parts of messages that a server would refuse.
 #[derive(Debug)]
 struct Adapter<'a> {
     rules: &'a Rules,
     notes: Vec<String>,
-    /// Ids for the answers to the calls of the message before that have got another one, in order.
+    /// New ids of the calls in the message before, for their answers, in order.
     ids: VecDeque<Option<String>>,
     taken: HashSet<String>,
 }
@@ -134,7 +134,7 @@ impl Adapter<'_> {
         if new == *reply { message.clone() } else { Json::Object(new).into() }
     }
 
-    /// Without a copy, which would be one of the whole conversation for each request.
+    /// Checks without a copy, which would be one of the whole conversation for each request.
     fn may_change(&self, reply: &Map<String, Json>) -> bool {
         let has_calls = reply.contains_key("tool_calls");
         reply.keys().any(|field| is_native(field) || self.rules.omits_of_replies(field))
@@ -153,7 +153,7 @@ impl Adapter<'_> {
         reply.retain(|field, _| !is_native(field) && !rules.omits_of_replies(field));
     }
 
-    /// No server takes a reply without calls and without content, and some take no null beside calls.
+    /// Adapts the content of a reply: no server takes one without calls and content, and some take no null beside calls.
     fn content(&mut self, reply: &mut Map<String, Json>) {
         if !reply.get("content").is_none_or(Json::is_null) {
             return;
@@ -199,7 +199,7 @@ impl Adapter<'_> {
         }
     }
 
-    /// Gives a call an id if it has none of its own, and returns it then.
+    /// Gives a call an id if it has none of its own, and returns the new id.
     fn id(&mut self, at: usize, number: usize, call: &mut Json) -> Option<String> {
         let own = call["id"].as_str().unwrap_or_default();
         if !own.is_empty() && self.taken.insert(own.to_owned()) {

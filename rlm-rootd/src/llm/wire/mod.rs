@@ -1,8 +1,8 @@
 //! The interfaces of models' servers.
 //!
-//! Conversations and replies have the form of chat completions everywhere else. Each other interface is a file here, which makes
-//! requests of that form, and that form of replies. The message of such a reply holds the reply's own parts too, in a field with
-//! the interface's name, and the next request gives exactly those back.
+//! Conversations and replies have the form of chat completions everywhere else. Each other interface is a file here, which
+//! translates requests from that form, and replies to it. The message of a translated reply also holds the reply's own parts, in
+//! a field with the interface's name, and the next request gives exactly those back.
 
 mod anthropic;
 mod chat;
@@ -82,7 +82,7 @@ impl Api {
         }
     }
 
-    /// A reply that comes in pieces, of which there are none yet.
+    /// A reply that comes in pieces, before the first one.
     pub(super) fn streamed(self) -> Streamed {
         Streamed(match self {
             Self::Chat => Parts::Chat(Pieces::default()),
@@ -122,12 +122,12 @@ impl Streamed {
         }
     }
 
-    /// True if the server's word that the stream is over ends the reply, although it gave no reason.
+    /// True if the server's word that the stream is over ends the reply, although the reply has no reason.
     pub(super) fn is_over(&self) -> bool {
         matches!(&self.0, Parts::Chat(pieces) if pieces.has_begun())
     }
 
-    /// The reply as the same server gives it whole.
+    /// The reply as the server would have sent it whole.
     pub(super) fn into_body(self) -> Json {
         match self.0 {
             Parts::Chat(pieces) => pieces.into_body(),
@@ -137,7 +137,7 @@ impl Streamed {
     }
 }
 
-/// A sentence if replies have more parts of their own than are sent, where these are sent at all.
+/// A sentence if some of the replies' own parts are not sent, in an interface that sends them.
 fn parts_left_out(messages: &[ChatMessage], sent: &[Cow<'_, [Part]>], form: Form) -> Vec<String> {
     let place = if form.api == Api::Anthropic { "/anthropic/content" } else { "/responses/output" };
     let own = |message: &ChatMessage| message.pointer(place).and_then(Json::as_array).map_or(0, Vec::len);

@@ -1,11 +1,11 @@
-//! A reply that a server streams, put together to what it would have sent whole.
+//! A streamed reply, put together as the server would have sent it whole.
 
 use serde_json::{Map, Value as Json, json};
 
-/// Fields whose text names something: it comes whole, and some servers repeat it in each piece. Other texts are continued.
+/// Fields with a name: it comes whole, and some servers repeat it in each piece. Other texts are continued.
 const LABELS: [&str; 6] = ["role", "id", "type", "name", "format", "finish_reason"];
 
-/// Fields with parts of a text. LiteLLM's blocks have no index where they come from Gemini.
+/// Fields with parts of a text. LiteLLM's blocks have no index if they come from Gemini.
 const PARTS: [&str; 3] = ["content", "thinking", "thinking_blocks"];
 
 /// A field that only pads pieces to a common length.
@@ -61,7 +61,7 @@ impl Pieces {
         !self.choices.is_empty() && self.choices.iter().all(|choice| is_told(&choice["finish_reason"]))
     }
 
-    /// True if there is a choice of which a piece has come.
+    /// True if a piece of some choice has come.
     pub(super) fn has_begun(&self) -> bool {
         !self.choices.is_empty()
     }
@@ -75,7 +75,7 @@ impl Pieces {
             for call in calls.iter_mut().filter_map(Json::as_object_mut) {
                 call.shift_remove("index");
             }
-            // A first piece begins each text, also one that stays empty: whole, such a reply has null (OpenAI, LiteLLM).
+            // A first piece begins each text, even one that stays empty: a whole reply has null there (OpenAI, LiteLLM).
             if message.get("content").and_then(Json::as_str) == Some("") {
                 message.insert("content".to_owned(), Json::Null);
             }
@@ -86,12 +86,12 @@ impl Pieces {
     }
 }
 
-/// True for a reason that is given: some servers have an empty one until then.
+/// True for a reason that is given: some servers send an empty one before.
 fn is_told(reason: &Json) -> bool {
     !reason.is_null() && reason != ""
 }
 
-/// Sets a field, unless the value is null and there is one.
+/// Sets a field, unless the value is null and the field is there already.
 fn replace(fields: &mut Map<String, Json>, name: String, value: Json) {
     if !value.is_null() || !fields.contains_key(&name) {
         fields.insert(name, value);
@@ -112,7 +112,7 @@ fn join(old: &mut Json, new: Json, name: &str) {
         (_, Json::Null) => {}
         (Json::String(old), Json::String(new)) if !LABELS.contains(&name) => old.push_str(&new),
         (Json::String(old), Json::String(_)) if !old.is_empty() => {}
-        // Mistral mixes texts and parts; whole, all are parts.
+        // Mistral mixes texts and parts; in a whole reply, all are parts.
         (Json::Array(old), Json::String(new)) if name == "content" => join_item(old, text_part(new), name),
         (old @ Json::String(_), Json::Array(new)) if name == "content" => {
             let before = old.as_str().filter(|text| !text.is_empty()).map(|text| text_part(text.to_owned()));

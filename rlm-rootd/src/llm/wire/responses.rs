@@ -545,7 +545,7 @@ mod tests {
         assert_eq!(body["input"], json!([system, {"role": "user", "content": ""}]));
     }
 
-    /// A response with what a translation could lose: reasoning, phases, annotations, statuses, and an item of unknown type.
+    /// A response with parts that a translation could lose: reasoning, phases, annotations, statuses, and an unknown item.
     fn native_response() -> Json {
         json!({
             "id": "resp_1", "object": "response", "created_at": 1790000000, "status": "completed", "error": null,
@@ -773,7 +773,7 @@ mod tests {
     fn a_stream_ends_in_each_status() {
         let last = |kind: &str, response: Json| {
             let mut events = Events::default();
-            // Some servers number no items.
+            // Some servers do not number items.
             events.add(json!({"type": "response.output_item.done", "item": {"type": "a"}}));
             events.add(json!({"type": "response.output_item.done", "item": {"type": "b"}}));
             events.add(json!({"type": kind, "response": response}));

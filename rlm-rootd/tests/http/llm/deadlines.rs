@@ -17,7 +17,7 @@ async fn an_item_that_takes_too_long_leaves_the_others_alone() {
     assert!(answers[3].starts_with("! no answer within "), "{}", answers[3]);
     answers[3] = "re: p3.".to_owned();
     assert_eq!(answers, echoes(10));
-    // It may have been paid for.
+    // The request may have been paid for.
     assert_eq!(sub_llm.ledger().snapshot().used.calls, 10);
 }
 

@@ -16,7 +16,7 @@ async fn one_that_fails_leaves_the_others_alone() {
     let mut expected = echoes(10);
     expected[3] = "! the model's server answered 400: bad prompt".to_owned();
     assert_eq!(ask(&sub_llm, prompts(10)).await, expected);
-    // It was not asked again, and cost nothing.
+    // The model was not asked again, and the requests cost nothing.
     assert_eq!(model.finish().len(), 10);
     assert_eq!(sub_llm.ledger().snapshot().used.calls, 9);
 }
@@ -27,7 +27,7 @@ async fn all_may_fail() {
     let sub_llm = setup(&model).start();
     let answers = ask(&sub_llm, prompts(10)).await;
     assert_eq!(answers, vec!["! the model's server answered 500: no"; 10]);
-    // Each was sent three times, under one name.
+    // Each request was sent three times, under one name.
     let requests = model.finish();
     assert_eq!(requests.len(), 30);
     let ids: HashSet<_> = requests.iter().map(|request| request.header("x-request-id")).collect();
@@ -76,7 +76,7 @@ async fn unusable_replies_are_named() {
     let no_text = json!({"role": "assistant", "content": null});
     for (rule, error, count) in [
         (
-            // Its text may be reasoning.
+            // The text of the reply may be reasoning.
             Rule::any().body("{\"choices\": [{\"message\": {\"reasoning\": \"hm"),
             "the model's reply is malformed: EOF while parsing a string at line 1 column 42",
             2,

@@ -113,7 +113,7 @@ async fn a_sub_llm_that_only_calls_tools_must_answer_in_the_end() {
     let model = ScriptedModel::start([Rule::any().message(both)]);
     let sub_llm = setup(&model).with(with_tools).with(|it| it.options.max_tool_turns = 0).start();
     assert_eq!(ask_one(&sub_llm, "p").await, "so be it");
-    // One that will not is an error; each turn is within the budget.
+    // A model that never answers is an error; each turn is within the budget.
     let model = ScriptedModel::start([calls(&[("add", r#"{"a": 1, "b": 1}"#)])]);
     let sub_llm = setup(&model).with(with_tools).start();
     assert_eq!(ask_one(&sub_llm, "p").await, "! the model returned no text");
@@ -128,7 +128,7 @@ async fn a_sub_llm_may_ask_sub_llms() {
         Rule::on("inner"),
         calls(&[("llm_batch", r#"{"prompts": ["inner"]}"#)]).times(2),
     ]);
-    // One request at a time, and still the inner ones get through: a place is held by a request, not by an item.
+    // With one request at a time, the inner requests still get through: a place is held by a request, not by an item.
     let config = setup(&model).with(|it| it.config.parallelism = 1).config;
     let models = Arc::new(Models::new(config).unwrap());
     let ledger = Arc::new(Ledger::new(Budget::default(), Prices::default()));

@@ -151,7 +151,7 @@ async fn a_directory_that_turns_into_a_link_leads_nowhere() {
 async fn files_that_are_not_regular_are_never_waited_for() {
     let nav = Nav::of(&[("a.txt", "x\n"), ("sub/b.txt", "x\n")]);
     mkfifo(&nav.path("fifo.py"), Mode::S_IRWXU).unwrap();
-    // Where rules would be read from.
+    // A FIFO where rules would be read from.
     mkfifo(&nav.path(".gitignore"), Mode::S_IRWXU).unwrap();
     symlink("/dev/zero", nav.path("sub/.gitignore")).unwrap();
     let _socket = UnixListener::bind(nav.path("socket.py")).unwrap();
@@ -169,7 +169,7 @@ async fn files_that_are_not_regular_are_never_waited_for() {
 
 #[tokio::test]
 async fn files_of_the_kernel_have_an_end() {
-    // They have no size, and some would never end.
+    // Files of `/proc` have no size, and some would never end.
     let tools = Navigation::new("/proc/self").unwrap().tools();
     let read = call(&tools, "nav_read", json!(["status"])).await.unwrap();
     assert!(read.as_str().unwrap().contains("\nName:\t"), "{read}");
@@ -278,7 +278,7 @@ async fn directories_below_the_depth_limit_are_reported() {
         found[1],
         json!({"path": "", "line": 0, "text": "1 directories could not be searched", "note": true})
     );
-    // By its name it is read all the same.
+    // The file can be read by its name all the same.
     assert!(nav.ok("nav_read", json!([deep])).await.as_str().unwrap().ends_with("needle\n"));
 }
 

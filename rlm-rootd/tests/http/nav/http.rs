@@ -34,7 +34,7 @@ async fn each_tool_gives_the_same_in_json_and_in_pickles() {
     assert_eq!(calls.each_ref().map(|(name, ..)| *name), NAV_TOOLS);
     for (name, args, expected) in calls {
         let result = endpoint.call(&registration, name, args.clone()).await.result();
-        // Also the order of keys.
+        // The order of keys is the same, too.
         assert_eq!(result.to_string(), expected.to_string());
         let args = args.as_array().unwrap().iter().map(|json| Value::from_json(json).unwrap()).collect();
         let pickled = endpoint.client().await.exchange(&pickled_request(&registration, name, args)).await;

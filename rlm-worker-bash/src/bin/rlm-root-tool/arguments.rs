@@ -22,7 +22,7 @@ pub(crate) enum Parsed {
 /// The source of a call's arguments.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Request {
-    /// On the command line.
+    /// Arguments on the command line.
     Arguments(Vec<Argument>),
     /// A JSON document: this one, or the one on standard input.
     Payload(Option<String>),
@@ -177,7 +177,7 @@ impl Request {
                 let text = read_standard_input()?;
                 match (is_batch, text.trim().is_empty()) {
                     (true, true) => Err(no_prompt()),
-                    // As in `$( )`: the newline ends the text, and is not a part of it.
+                    // The newline ends the text and is not a part of it, as in `$( )`.
                     (true, false) => {
                         Ok(words::call(tool, vec![text.strip_suffix('\n').unwrap_or(&text).into()]))
                     }

@@ -23,7 +23,7 @@ const TOKEN: &str = "c0ffee-token";
 /// A sign that an attempt reached something, as the host sees it.
 #[derive(Clone, Copy)]
 enum Sign {
-    /// Its output has this.
+    /// The output of the attempt has this text.
     Prints(&'static str),
     /// The host has seen something.
     Seen(fn(&Victim, &str) -> bool),
@@ -43,7 +43,7 @@ struct Victim {
     datagram: UnixDatagram,
     /// The number of a segment of shared memory.
     memory: i32,
-    /// One of a service that is installed below `/opt`, where the tests may.
+    /// The socket of a service that is installed below `/opt`, where the tests may.
     service: Option<UnixListener>,
 }
 
@@ -88,12 +88,12 @@ impl Victim {
         new.named.set_nonblocking(true).unwrap();
         new.datagram.set_nonblocking(true).unwrap();
         fs::set_permissions(new.dir.path().join("datagram"), fs::Permissions::from_mode(0o666)).unwrap();
-        // Before, it may still be starting.
+        // Before this, the process may still be starting.
         assert!(new.lives());
         new
     }
 
-    /// Whether its process gives back a line.
+    /// True if the victim's process gives back a line.
     fn lives(&self) -> bool {
         (&self.lines).write_all(b"?\n").and_then(|()| (&self.lines).read_exact(&mut [0; 2])).is_ok()
     }
@@ -152,7 +152,7 @@ fn shared(mark: &str) -> PathBuf {
     format!("/dev/shm/{mark}").into()
 }
 
-/// Whether somebody listens at the port that ends the output.
+/// True if somebody listens at the port that ends the output.
 fn listens(_: &Victim, output: &str) -> bool {
     let port = output.split_whitespace().last().map(|port| port.parse::<u16>().unwrap());
     port.is_some_and(|port| TcpStream::connect(("127.0.0.1", port)).is_ok())
@@ -168,13 +168,13 @@ def call(number, *arguments):
     return -ctypes.get_errno() if result < 0 else result
 ";
 
-/// One attempt.
+/// An attempt to get out of a session.
 struct Attempt {
     name: &'static str,
     code: &'static str,
     /// The thing that it reaches.
     sign: Sign,
-    /// Without confinement, root alone gets it.
+    /// Without confinement, the attempt succeeds for root alone.
     takes_root: bool,
 }
 
@@ -498,7 +498,7 @@ fcntl.ioctl(slave, 0x5412, b'x'); print('typed')",
 /// Attempts that get through where there are no namespaces: Landlock has no rules for them.
 const WITHOUT_NAMESPACES: [&str; 5] = ["stat", "chmod", "utime", "inotify", "command line"];
 
-/// Further ones of root, and of an ordinary user: processes of root have capabilities that the session has not.
+/// Attempts that also get through, of root and of an ordinary user: root's processes have capabilities that the session lacks.
 const OF_ROOT: [&str; 1] = ["mode of a device"];
 const OF_A_USER: [&str; 2] = ["priority", "affinity"];
 

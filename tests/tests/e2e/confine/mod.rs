@@ -20,7 +20,7 @@ use serde_json::json;
 /// An ordinary user's number.
 const USER: u32 = 40_113;
 
-/// Who starts a worker.
+/// The user who starts a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     /// The user of the tests.
@@ -35,7 +35,7 @@ impl Who {
         if getuid().is_root() { vec![Self::Root, Self::Ordinary] } else { vec![Self::Self_] }
     }
 
-    /// Makes it the owner.
+    /// Makes this user the owner.
     fn own(self, paths: &[PathBuf]) {
         for path in paths.iter().filter(|_| self == Self::Ordinary) {
             chown(path, Some(Uid::from_raw(USER)), Some(Gid::from_raw(USER))).unwrap();
@@ -71,7 +71,7 @@ impl Who {
     }
 }
 
-/// Whether this host allows the level; if not, says why.
+/// True if this host allows the level; if not, says why.
 pub(crate) fn can_have(level: &str) -> bool {
     let output = Command::new(program("rlm")).args(["exec", "--confine", level, ":"]).output().unwrap();
     if !output.status.success() {
@@ -314,7 +314,7 @@ fn what_can_only_be_read_stays_so_in_a_directory_that_code_can_write() {
             exec("real/work", &text("home/work/env/tools"), code),
             exec("home/work", &text("home/work/env/../env/tools"), code),
         ];
-        // In a path that can be written in another one, by another name, and from within.
+        // A shared path lies in another one that can be written: it is used by another name, and from within.
         for (directory, shared, place) in [
             ("real", "real/work", "real/work"),
             ("real/work", "home", "home/work"),
@@ -353,7 +353,7 @@ fn what_can_only_be_read_stays_so_in_a_directory_that_code_can_write() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "precious", "{output:?}");
-    // Where our programs are, nobody writes.
+    // Nobody can write where our programs are.
     let output = Command::new(&rlm)
         .args(["exec", "--confine=full", "echo here"])
         .env("RLM_BIN_DIR", Path::new(&rlm).parent().unwrap())
@@ -474,7 +474,7 @@ sum(libc.inotify_add_watch(watchers[0], b'/tmp/%d' % at, 2) > 0 for at in range(
 made = ctypes.c_void_p()
 sum(libc.timer_create(0, None, ctypes.byref(made)) == 0 for _ in range(2000))";
     assert!(worker.value(timers).parse::<u32>().unwrap() <= 1024);
-    // A directory whose group is handed down is one to work in.
+    // Code can work in a directory whose group is handed down.
     let shared = "\
 os.mkdir('shared'); os.mkdir('shared/in', 0o2775)
 import shutil; shutil.copytree('shared', 'copy'); os.path.isdir('copy/in')";

@@ -145,7 +145,7 @@ fn values_that_raise_harm_nothing() {
     check(&mut worker, "answer = {'ready': Leaving(), 'content': Leaving()}", false, "its repr");
     check(&mut worker, "answer = {'ready': True, 'content': HostileStr('subclass')}", true, "subclass");
     check(&mut worker, "answer = {HostileStr('ready'): 1, 'content': 'c'}", false, "c");
-    // As if the interrupt of the cell came late.
+    // The code acts as if the interrupt of the cell came late.
     worker.output(
         "class Late:\n    def __str__(self):\n        Late.__str__ = lambda self: 'shown'\n        raise KeyboardInterrupt",
     );

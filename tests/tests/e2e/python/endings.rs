@@ -84,7 +84,7 @@ fn a_response_that_nobody_reads_does_not_keep_the_worker() {
 #[test]
 fn signals_during_the_start_leave_nothing() {
     let python = default_python();
-    // Without waiting for the ready flag: the signal arrives at any stage of the start.
+    // The test does not wait for the ready flag: the signal arrives at any stage of the start.
     for delay in [0, 500, 1500, 4000, 8000, 15_000, 25_000] {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("rlm_context.json"), json!({"fs_root": dir.path()}).to_string()).unwrap();

@@ -135,7 +135,7 @@ ValueError: alone"
 fn an_exception_group_shows_its_members() {
     for python in pythons() {
         let mut worker = Setup::python_at(&python).start();
-        // Python 3.10 does not have them.
+        // Python 3.10 does not have exception groups.
         if worker.value("import sys\nsys.version_info >= (3, 11)") == "True" {
             let code = "raise ExceptionGroup('both', [ValueError(1), TypeError('t')])";
             let response = raises(&mut worker, code, "ExceptionGroup");

@@ -200,7 +200,7 @@ fn a_late_interrupt_has_no_effect() {
     let mut worker = Worker::python();
     worker.signal(Signal::SIGINT);
     assert_eq!(worker.value("1 + 1"), "2");
-    // At random moments of calls that end by themselves: it stops the call it was meant for, or nothing.
+    // Interrupts come at random moments of calls that end by themselves: each stops its own call, or nothing.
     for round in 0..300 {
         worker.send_call("sum(range(2000))", json!({}));
         for _ in 0..round * 7 {

@@ -49,7 +49,7 @@ fn calling(tool: &str, code: &str) -> Value {
     json!({"role": "assistant", "content": null, "tool_calls": [call]})
 }
 
-/// The same work in a session that cannot call anything itself. One call is rejected, and one fails.
+/// The work in a session that cannot call anything itself. One call is rejected, and one fails.
 const INTERCEPTED_BASH: [&str; 5] = [
     "info=$(nav_info)\nback=$(echo_back 1 'a b')\necho \"$info $back\"",
     "echo_back 1 | wc -l",
@@ -135,7 +135,7 @@ fn a_recording_answers_in_replay_and_script_without_any_server() {
         let recorded = replay(&place, &trajectory, &["--recorded", "r.jsonl"]);
         assert_eq!(shown(&recorded), ("equal: 5 calls\n", "", Some(0)));
         if !python {
-            // In Python the history has a digest of how long `llm_batch` took.
+            // In Python the history has a digest of a line that says how long `llm_batch` took.
             let of_history = replay(&place, &kept(&place), &["--recorded", "r.jsonl"]);
             assert_eq!(shown(&of_history), ("equal: 5 calls\n", "", Some(0)));
         }
@@ -304,7 +304,7 @@ fn a_recording_answers_the_questions_of_a_script_however_they_are_written() {
     }
 }
 
-/// How lines begin in which a tool says how long it took, and errors, which a script prints elsewhere.
+/// Beginnings of lines in which a tool says how long it took, and of errors, which a script prints elsewhere.
 const IN_BETWEEN: [&str; 4] = ["llm_batch: ", "rlm_query: ", "rlm_query_batch", "Error: "];
 
 fn without_times(text: &str) -> Vec<&str> {
@@ -331,7 +331,7 @@ fn a_call_that_is_not_in_the_recording_is_refused_by_name() {
             words.contains("this replay does not have the root tool llm_batch: provide the tools,"),
             "{words}"
         );
-        // In a script.
+        // The replies come from the recording in a script, too.
         let output = run(&place, &script_of(&place, &trajectory, &["--recorded", "r.jsonl"]));
         let refusal = if python {
             "llm_batch(['one', \"two 'quoted'\"]) is not in the recording"

@@ -92,7 +92,7 @@ async fn a_cancel_ends_the_requests_of_sub_llms() {
     assert_eq!(result.stop_reason, StopReason::Cancelled);
     stage.model.wait_until_idle().await;
     assert_eq!(stage.sub_requests().len(), 5);
-    // Each is reported, and its possible cost counted, before the rollout's last entry.
+    // Each request is reported, and its possible cost counted, before the rollout's last entry.
     assert_eq!(result.metrics.sub_llm_error_count, 5);
     assert!(matches!(seen.events().last(), Some(Event::RolloutEnded(_))));
     stage.end().await;

@@ -96,7 +96,7 @@ async fn the_values_of_calls_are_set_when_the_code_runs() {
     let result = stage.run(config).await;
     assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Answered, Some("1")));
     let mut outputs = seen.outputs();
-    // It contains a duration.
+    // This output contains a duration.
     let replies = outputs.remove(4);
     assert!(replies.starts_with("llm_batch: 2 calls in ") && replies.ends_with("s\nyes no\n"), "{replies}");
     assert_eq!(

@@ -270,7 +270,7 @@ async fn a_rollout_that_needs_half_of_its_budget_finishes_and_none_overspends() 
             if times >= 2.0 {
                 assert_eq!(result.stop_reason, StopReason::Answered, "{case}");
                 assert_eq!(seen.outputs()[1], "yes\nyes\n", "{case}");
-                // At twice its cost, the third turn may be announced as the last one.
+                // With a budget of twice the cost, the third turn may be announced as the last one.
                 assert!(seen.notices().is_empty() || times < 4.0, "{case}");
             } else if result.stop_reason != StopReason::Answered {
                 assert_eq!(result.stop_reason, StopReason::BudgetExhausted, "{case}");

@@ -48,7 +48,7 @@ fn reply(message: Value) -> ChatReply {
 
 const FAULTS: [&str; 8] = ["dies", "hangs", "exits", "floods", "closes", "wipes", "fails", "babbles"];
 
-/// In a process of its own: it counts descriptors and memory, which other tests use too.
+/// Runs in a process of its own: it counts descriptors and memory, which other tests use too.
 #[test]
 fn a_hundred_rollouts_with_faults_in_a_third_all_end_and_leave_nothing() {
     if rlm_tests::is_alone(concat!(

@@ -50,7 +50,7 @@ impl Stage {
         Self::with_prices(PRICES, rules).await
     }
 
-    /// The same, with these prices.
+    /// A stage whose models have these prices.
     async fn with_prices(prices: &str, rules: impl IntoIterator<Item = Rule>) -> Self {
         let model = ScriptedModel::start(rules);
         let dir = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use super::*;
 
 const LANGUAGES: [ReplLanguage; 2] = [ReplLanguage::Bash, ReplLanguage::Python];
 
-/// The same for both languages.
+/// The codes for both languages.
 fn in_each(bash: &str, python: &str) -> [(ReplLanguage, String); 2] {
     [(ReplLanguage::Bash, bash.to_owned()), (ReplLanguage::Python, python.to_owned())]
 }
@@ -43,7 +43,7 @@ threading.Thread(target=interrupt).start()
     )
 }
 
-/// How a rollout has ended.
+/// The stop reason of a rollout that has ended.
 fn end_of(event: Event) -> Option<StopReason> {
     match event {
         Event::RolloutEnded(ended) => Some(ended.stop_reason),
@@ -148,7 +148,7 @@ async fn only_as_many_levels_have_the_tools_as_are_allowed_and_prompts_say_so() 
             !systems[1].contains("rlm_query")
                 && systems[1].contains("The code of another agent has asked you")
         );
-        // Without recursion nobody speaks of it.
+        // Without recursion no text mentions it.
         let (config, _) = stage.rollout("b");
         let result = stage.run(RolloutConfig { language, ..config }).await;
         assert_eq!(result.answer, answer);
@@ -319,8 +319,8 @@ async fn a_tree_has_one_budget_and_a_share_is_given_back() {
         let (mut config, _) = recursive(&stage, "a", language, 1);
         config.limits.budget = Budget { calls: Some(21), ..Budget::default() };
         let result = stage.run(config).await;
-        // One turn of the parent, whose last one is reserved: 19 are left, and 9 are the share. One is the child's turn, and one
-        // its last.
+        // One call is the parent's turn, and one is reserved for its last turn: 19 are left, and 9 are the share. Of these, one
+        // is the child's turn, and one is for its last turn.
         let answer = result.answer.unwrap();
         assert!(
             answer.starts_with("7 Error in sub-LLM call: budget exhausted: 0 of 9 calls are left"),
@@ -429,7 +429,7 @@ async fn what_was_paid_for_and_lost_is_not_paid_again() {
         let count = |text: &str, word: &str| text.matches(word).count();
         assert_eq!((count(&outputs[1], "early"), count(&outputs[1], "late")), (12, 8), "{outputs:?}");
         assert!(outputs[1].contains("12 paid for before"), "{outputs:?}");
-        // Those reached the code: asked for a third time, they are paid for again.
+        // Those answers reached the code: asked for a third time, they are paid for again.
         assert_eq!(stage.sub_requests().len(), 48);
         stage.end().await;
     }
@@ -461,7 +461,7 @@ answer['content'] = str(len(got)); answer['ready'] = True";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reply_that_is_being_read_when_an_interrupt_comes_is_not_paid_again() {
-    // As if the interrupt came at the first line of Python that reads it.
+    // The code acts as if the interrupt came at the first line of Python that reads the reply.
     let code = "import sys
 def interrupt(frame, event, argument):
     if frame.f_code.co_name == 'loads': raise KeyboardInterrupt
@@ -593,7 +593,7 @@ async fn the_death_of_a_models_server_ends_the_child_and_the_parent_hears_of_it(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_that_a_crash_has_lost_is_not_run_again() {
-    // The same content, in a file that is written anew.
+    // The content is the same, in a file that is written anew.
     for (language, query) in in_each(
         "echo data > file; rlm_query_batch early late --file file",
         "_ = open('file', 'w').write('data'); print('\\n'.join(rlm_query_batch(['early', 'late'], files='file')))",
@@ -671,7 +671,7 @@ for line in rlm_query_batch([{'question': 'x', 'share': 3}, {'question': 'x', 't
         .await;
         let (config, seen) = recursive(&stage, "a", language, 1);
         stage.run(config).await;
-        // Those of its children are there, too.
+        // The outputs of the rollout's children are there, too.
         let output = seen.outputs().into_iter().find(|output| output.contains("not empty")).unwrap();
         let expected: &[&str] = match language {
             ReplLanguage::Bash => &[
@@ -777,7 +777,7 @@ except RuntimeError as error: print(error)",
         ])
         .await;
         let (mut config, seen) = recursive(&stage, "a", language, 1);
-        // Without the part for the last turn, less than a child gets at least.
+        // Without the part for the last turn, the time is less than a child gets at least.
         config.limits.timeout = Some(Duration::from_millis(1400));
         let result = stage.run(config).await;
         assert_eq!(result.metrics.depths.get(&1), None, "{result:?}");

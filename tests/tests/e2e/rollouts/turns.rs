@@ -18,7 +18,7 @@ fn letter_counter() -> Tool {
     Tool::from_fn("letters", "Counts the letters of a text.", parameters, count).unwrap()
 }
 
-/// The same work in both languages: look, fail, correct, ask sub-LLMs and a tool, answer.
+/// The work in both languages: look, fail, correct, ask sub-LLMs and a tool, answer.
 const WORK: [(ReplLanguage, [&str; 4]); 2] = [
     (
         ReplLanguage::Bash,

@@ -153,7 +153,7 @@ fn functions_work_wherever_a_shell_runs() {
             "[[\"a\"], {}]\n[[\"b\"], {}]\n"
         );
         assert_eq!(worker.output("set -eu; give str; set +eu; IFS=x; give str; unset IFS"), "text\ntext\n");
-        // From a background job, and fifty at once.
+        // The tool is called from a background job, and fifty times at once.
         assert_eq!(worker.output("give str >out & wait $!; cat out").lines().last(), Some("text"));
         let many = "( for i in {1..50}; do echo $i >out.$i & done; wait ); cat out.{1..50}";
         let expected: String = (1..=50).map(|at| format!("[[{at}], {{}}]\n")).collect();

@@ -123,7 +123,7 @@ fn functions_work_wherever_python_runs() {
         );
         let threads = "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(50) as pool:\n    replies = list(pool.map(echo, range(50)))\nreplies == [[[n], {}] for n in range(50)]";
         assert_eq!(worker.value(threads), "True");
-        // From a thread that outlives its cell, and from child processes with connections of their own.
+        // The tool is called from a thread that outlives its cell, and from child processes with connections of their own.
         worker.output("import threading\nthread = threading.Thread(target=lambda: replies.append(give('str')))\nthread.start()");
         assert_eq!(worker.value("thread.join(); replies[-1]"), "'text'");
         let children = "import multiprocessing\nwith multiprocessing.get_context('fork').Pool(4) as pool:\n    found = pool.map(give, ['str'] * 8)\nfound, give('str')";

@@ -200,9 +200,9 @@ fn a_batch_spends_no_more_than_its_most() {
         ) && words.contains(" not started\n"),
         "{words}"
     );
-    // Each costs 0.023, and may cost 0.028 when it begins.
+    // Each rollout costs 0.023, and may cost 0.028 when it begins.
     assert_eq!(answered(), 12, "{} {words}", cost());
-    // What it has spent counts when it is resumed.
+    // The cost so far counts when the batch is resumed.
     let (_, words) = run(&["--max-cost", "0.3", "--prices", "prices.toml", "--resume"]);
     assert_eq!(answered(), 12, "{} {words}", cost());
     let (status, words) = run(&["--max-cost", "1", "--prices", "prices.toml", "--resume"]);

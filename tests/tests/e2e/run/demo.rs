@@ -73,7 +73,7 @@ fn the_recursive_demo_divides_its_work_two_levels_deep_and_the_view_shows_the_tr
         assert_eq!(viewed.matches("\nrollout ").count(), 1, "the others are folded");
         let script = place.rlm(&["script", file]).output().unwrap();
         assert!(script.status.success(), "{script:?}");
-        // Its children answer as they did, without a model.
+        // The children answer as they did, without a model.
         let files = rollout_with_the_shortest_id(&kept).join("rlm_fs");
         let replayed = place.rlm(&["replay", file, "--context", files.to_str().unwrap()]).output().unwrap();
         let shown = text(&replayed.stdout);

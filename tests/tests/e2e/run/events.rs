@@ -120,7 +120,7 @@ fn without_a_reader_or_its_host_the_command_ends_in_the_middle_of_a_call() {
             _ => drop(reader),
         }
         assert_eq!(child.wait().unwrap().code(), Some(3), "{dies}");
-        // Without effect on one that was killed.
+        // Killing a host that is already dead has no effect.
         host.kill().unwrap();
         host.wait().unwrap();
         drop(model.finish());

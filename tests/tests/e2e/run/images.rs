@@ -66,12 +66,12 @@ fn images_go_to_the_model_and_are_files_beside_the_trajectory() {
     assert_eq!(page_of(&place, "t.jsonl").matches(URL).count(), 2);
     let tree = place.rlm(&["view", "t.jsonl"]).output().unwrap();
     assert_eq!(text(&tree.stdout).matches("/t.jsonl.images/").count(), 2, "{tree:?}");
-    // Both are renamed, and a link leads to them.
+    // The trajectory and its images are renamed, and a link leads to them.
     std::fs::rename(place.file("t.jsonl"), place.file("u.jsonl")).unwrap();
     std::fs::rename(place.file("t.jsonl.images"), place.file("u.jsonl.images")).unwrap();
     std::os::unix::fs::symlink("u.jsonl", place.file("latest.jsonl")).unwrap();
     assert_eq!(page_of(&place, "latest.jsonl").matches(URL).count(), 2);
-    // What lies there instead is not shown.
+    // A file in the place of an image is not shown.
     let file = std::fs::read_dir(place.file("u.jsonl.images")).unwrap().next().unwrap().unwrap().path();
     std::fs::remove_file(&file).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", &file).unwrap();

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::replies::{Thought, message_words, reply_words};
+use crate::text::{one_line, visible};
 use crate::tokens::TokenParts;
-use crate::view::{one_line, visible};
 use rlm_core::protocol::{Outcome, Response};
 use rlm_core::text::{counted, cut, grouped};
 use rlm_env::ReplLanguage;
@@ -93,7 +93,7 @@ struct SubCalls {
 }
 
 impl Display {
-    /// For a terminal of this width, of a session in this language. `print` gets one line at a time, without its end.
+    /// A display for a terminal of this width, of a session in this language. `print` gets one line at a time, without its end.
     pub(crate) fn new(
         has_colours: bool,
         language: ReplLanguage,
@@ -127,7 +127,7 @@ impl Display {
         self.rest_of_block(style, margin, text, 0);
     }
 
-    /// As [`Self::block`], without the first lines.
+    /// Like [`Self::block`], without the first lines.
     fn rest_of_block(&self, style: Style, margin: &str, text: &str, shown: usize) {
         for line in shortened(text, self.width - MARGIN).lines().skip(shown) {
             self.line(style, format_args!("{margin}{line}"));

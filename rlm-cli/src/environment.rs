@@ -15,7 +15,7 @@ impl Environment {
         Self(variables.into_iter().collect())
     }
 
-    /// The same with another value of a variable.
+    /// The environment with another value of a variable.
     pub(crate) fn with(&self, name: &str, value: &str) -> Self {
         let mut variables = self.0.clone();
         variables.insert(name.into(), value.into());

@@ -26,7 +26,7 @@ impl OutputObserver for LivePrinter {
             OutputStream::Stdout => (print_output, 0),
             OutputStream::Stderr => (print_errors, 1),
         };
-        // What cannot be printed is tried again at the end of the call, which reports the failure.
+        // Output that cannot be printed is tried again at the end of the call, which reports the failure.
         if print(text).is_ok() {
             printed[at] += text.len();
         }

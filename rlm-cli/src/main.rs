@@ -21,6 +21,7 @@ mod prompts;
 mod repl;
 mod replay;
 mod replies;
+mod rollouts;
 mod run;
 mod runs;
 mod script;
@@ -28,6 +29,7 @@ mod session_tools;
 mod signals;
 mod standard_output;
 mod terminal;
+mod text;
 mod tokens;
 mod usage;
 mod versions;
@@ -59,14 +61,14 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::parse();
     let warnings = match arguments.command {
-        // They have their own log.
+        // These commands have their own log.
         Command::Acp(_) | Command::Mcp(_) | Command::Rootd(_) => Warnings::default(),
         _ => Warnings::start(),
     };
     ended(match arguments.command {
         Command::Run(options) => run::run(&options, &environment, &warnings),
         Command::Demo(options) => demo::run(&options, &environment),
-        Command::Config(options) => config::run(&options, &environment),
+        Command::Config(options) => config::run(options.shape(), &options.settings, &environment),
         Command::Prompts(options) => prompts::run(&options, &environment),
         Command::Exec(options) => exec::run(&options, &environment),
         Command::Repl(options) => repl::run(&options, &environment),
@@ -109,5 +111,5 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 pub(crate) fn tell(message: impl std::fmt::Display) {
     use std::io::Write;
     // A closed standard error has no reader to inform.
-    let _closed = writeln!(std::io::stderr(), "{}", view::visible(&message.to_string()));
+    let _closed = writeln!(std::io::stderr(), "{}", text::visible(&message.to_string()));
 }

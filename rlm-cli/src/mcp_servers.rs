@@ -33,7 +33,7 @@ impl DeclaredServers {
         Ok(Self { servers, environment: environment.clone() })
     }
 
-    /// Starts them, and adds their tools to these.
+    /// Starts the servers, and adds their tools to these.
     pub(crate) async fn start(&self, tools: &mut Vec<Tool>) -> anyhow::Result<McpServers> {
         if self.servers.is_empty() {
             return Ok(McpServers::default());
@@ -43,7 +43,7 @@ impl DeclaredServers {
             McpError::Twice { .. } => Usage::new(error.to_string()).into(),
             error => anyhow::Error::new(error),
         })?;
-        let built_in = super::run::BUILT_IN_TOOLS;
+        let built_in = super::rollouts::BUILT_IN_TOOLS;
         let is_taken = |name| built_in.contains(&name) || tools.iter().any(|tool| tool.name() == name);
         if let Some(tool) = servers.tools().iter().find(|tool| is_taken(tool.name())) {
             let name = tool.name();

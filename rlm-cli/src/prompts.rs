@@ -14,7 +14,7 @@ use crate::arguments::PromptsOptions;
 use crate::config::Settings;
 use crate::config::table::MODEL;
 use crate::environment::Environment;
-use crate::run::{GivenContext, Setup, close, new_id};
+use crate::rollouts::{GivenContext, Setup, close, new_id};
 
 pub(crate) fn run(options: &PromptsOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let text = match options.show {

@@ -47,7 +47,7 @@ pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::R
         // Ctrl-C between two lines, where neither a call nor the editor takes it, ends nothing.
         let _interrupts = signal(SignalKind::interrupt())?;
         tell_of_confinement(environment).await;
-        // Its code calls them over the network for as long as they are alive.
+        // The session's code calls tools over the network for as long as they are alive.
         let (_tools, mcp_servers) = tokio::select! {
             started = tools.start(language, &mut config) => started?,
             () = interrupted() => return Ok(Some(INTERRUPTED)),

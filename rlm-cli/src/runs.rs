@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::files::write_private;
-use crate::run::money;
+use crate::rollouts::money;
 use crate::tell;
 use crate::tokens::TokenParts;
 use crate::usage::Usage;
@@ -96,7 +96,7 @@ impl Runs {
 
     fn remove(&self, id: &str) {
         let trajectory = self.trajectory(id);
-        // What is gone was removed by another run at the same time.
+        // Missing files were removed by another run at the same time.
         _ = fs::remove_dir_all(images_dir(&trajectory));
         for file in [trajectory, self.0.join(format!("{id}.json"))] {
             _ = fs::remove_file(file);
@@ -128,7 +128,7 @@ impl Runs {
         Ok(self.trajectory(&newest.id))
     }
 
-    /// The ids of the runs with what each came to, the newest first; none where they cannot be read.
+    /// The ids of the runs with the outcome of each, the newest first; empty if they cannot be read.
     pub(crate) fn described(&self) -> Vec<(String, String)> {
         let held = self.listed().unwrap_or_default().into_iter().filter(|held| held.bytes > 0);
         held.map(|held| (held.id.clone(), self.words(&held))).collect()
@@ -176,7 +176,7 @@ impl Runs {
         found
     }
 
-    /// All records. Files that are none of ours are left out.
+    /// All records. Files that are not ours are left out.
     fn newest_first(&self) -> io::Result<Vec<Held>> {
         let mut runs = BTreeMap::<String, Held>::new();
         for entry in fs::read_dir(&self.0)? {
@@ -228,7 +228,7 @@ impl Held {
 }
 
 impl Record {
-    /// Ends it, with what its rollouts came to.
+    /// Ends the record, with the outcome of its rollouts.
     pub(crate) fn end(self, question: &str, rollouts: &[Metrics], answered: u64, time: Duration) {
         let run = Run {
             question: question.to_owned(),
@@ -282,7 +282,7 @@ impl Run {
 
 fn println(line: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
-    writeln!(io::stdout(), "{}", crate::view::visible(line)).context("cannot write to standard output")
+    writeln!(io::stdout(), "{}", crate::text::visible(line)).context("cannot write to standard output")
 }
 
 /// The file that `rlm view` shows: one that is given, a recorded run of this id, or the latest run.

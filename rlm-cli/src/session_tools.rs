@@ -13,7 +13,7 @@ use crate::config::table::OF_CONFINEMENT;
 use crate::config::{Settings, ToolFlags};
 use crate::environment::Environment;
 use crate::mcp_servers::DeclaredServers;
-use crate::run::live_tools;
+use crate::rollouts::live_tools;
 
 /// The tools that the session's code can call, and how it calls them.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use nix::unistd::{getpgrp, tcgetpgrp};
 /// The settings of a terminal, restored on drop.
 pub(crate) struct TerminalSettings<F: AsFd> {
     terminal: F,
-    /// None if it is not a terminal, or not ours to change.
+    /// The terminal's settings; None if it is not a terminal, or not ours to change.
     settings: Option<Termios>,
 }
 

@@ -32,7 +32,7 @@ impl TokenParts {
         self.reasoning_tokens = self.reasoning_tokens.saturating_add(other.reasoning_tokens);
     }
 
-    /// These without others.
+    /// These tokens without the others.
     pub(crate) fn beyond(self, others: Self) -> Self {
         Self {
             cached_tokens: self.cached_tokens.saturating_sub(others.cached_tokens),

@@ -53,13 +53,13 @@ pub(super) struct Contract {
     /// The id by which the trainer knows the session.
     pub(super) session_id: Option<String>,
     pub(super) append_to_system_prompt: Option<String>,
-    /// The same for sub-LLMs.
+    /// The text at the end of the system prompt of sub-LLMs.
     pub(super) append_to_sub_prompt: Option<String>,
     /// Variables of the session.
     pub(super) kernel_env: Vec<(String, String)>,
     /// Most turns of all prompts together.
     pub(super) max_total_turns: Option<u32>,
-    /// How the conversation is compacted, in place of the settings: not at all if the inner one is None.
+    /// The compaction of the conversation, in place of the settings: none if the inner value is None.
     pub(super) compaction: Option<Option<Compaction>>,
     /// Fields without a meaning here that are set.
     pub(super) ignored: Vec<String>,
@@ -115,7 +115,7 @@ impl Contract {
         let mut headers = object_of(6, headers)?;
         for value in headers.values_mut() {
             if let Some(text) = value.as_str().filter(|text| text.starts_with('$')) {
-                // As it is: a variable of the agent is none of the trainer's.
+                // The text stays as it is: a variable of the agent is not one of the trainer's.
                 *value = format!("${text}").into();
             }
         }

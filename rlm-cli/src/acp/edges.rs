@@ -1,4 +1,4 @@
-//! How the requests of a session to models depend on each other, for trainers.
+//! The dependencies between the requests of a session to models, for trainers.
 
 use std::sync::{Mutex, PoisonError};
 

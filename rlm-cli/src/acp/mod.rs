@@ -46,7 +46,7 @@ use crate::config::table::MODEL;
 use crate::config::{AnySetting as _, Flags, Settings};
 use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
-use crate::run::{Setup, hide_from_others, new_id};
+use crate::rollouts::{Setup, hide_from_others, new_id};
 use crate::signals::{EndSignals, interrupted};
 use crate::tell;
 
@@ -168,7 +168,7 @@ fn initialize() -> InitializeResponse {
 struct Sessions {
     flags: Flags,
     environment: Environment,
-    /// None: the user is asked, unless a contract configures the session.
+    /// The permissions. None: the user is asked, unless a contract configures the session.
     permissions: Option<Permissions>,
     /// True while the client does not take what is sent.
     is_busy: Arc<AtomicBool>,
@@ -180,7 +180,7 @@ struct Sessions {
 struct Session {
     /// The parts of a session before its first prompt.
     plan: Option<Box<Plan>>,
-    /// Its task and where that takes its prompts, from then on.
+    /// The channel on which the session's task takes prompts, from the first prompt on.
     prompts: Option<mpsc::UnboundedSender<Prompt>>,
     task: Option<JoinHandle<()>>,
     /// The running prompt.

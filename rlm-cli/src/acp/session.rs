@@ -24,7 +24,7 @@ use crate::config::Settings;
 use crate::config::table::{CONTEXT_TOKENS, MODEL, TOKEN_IDS};
 use crate::environment::Environment;
 use crate::files::write_private;
-use crate::run::{Setup, close};
+use crate::rollouts::{Setup, close};
 
 /// Bytes of a prompt that go into the conversation; a longer one is a file.
 const PROMPT_BYTES: usize = 64 << 10;
@@ -191,7 +191,7 @@ impl Plan {
         Ok(Begun { host, config, updates, models, mcp_servers })
     }
 
-    /// The fields of a contract that are no settings.
+    /// The fields of a contract that are not settings.
     fn apply(
         &self,
         contract: &Contract,

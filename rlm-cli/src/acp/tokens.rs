@@ -6,13 +6,13 @@ use serde_json::{Map, Value as Json};
 /// The key of the tokens in `_meta`.
 pub(super) const KEY: &str = "rlm/tokens-v1";
 
-/// Where servers put what a trainer reads: vLLM and Fireworks, SGLang.
+/// Places of the ids of tokens: vLLM and Fireworks, SGLang.
 const PLACES: [(&str, &[&str]); 2] = [
     ("prompt_token_ids", &["/prompt_token_ids", "/sglext/input_ids"]),
     ("token_ids", &["/token_ids", "/response_token_ids", "/sglext/output_ids/0"]),
 ];
 
-/// Where servers put the log probability of each token.
+/// Places of the log probability of each token.
 const LOGPROBS: [&str; 2] = ["/logprobs/content", "/logprobs/token_logprobs"];
 
 /// The tokens of a reply, as far as its server told them: `request_id`, `is_summary`, `prompt_token_ids`, `token_ids`, `logprobs`.

@@ -18,8 +18,8 @@ use rlm_rootd::{message_text, reasoning_text, without_thoughts};
 use serde_json::{Value as Json, json};
 
 use super::tokens;
-use crate::run::is_failure;
-use crate::view::{one_line, visible};
+use crate::rollouts::is_failure;
+use crate::text::{one_line, visible};
 
 /// Least time between two updates with output.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -187,7 +187,7 @@ impl Updates {
             (None, error) => error.clone().unwrap_or_default(),
         };
         let Some(id) = ended.id else {
-            // It could not be read, so it was never begun.
+            // The call could not be read, so it was never begun.
             let id = tool_call_id(call.turn, &call.call_id);
             let refused = ToolCall::new(id, "malformed call").status(status).content(vec![fenced("", &text)]);
             return self.send(SessionUpdate::ToolCall(refused));

@@ -20,7 +20,7 @@ pub(crate) use self::sessions::{
     ConformanceOptions, ExecOptions, ReplOptions, ReplayOptions, ScriptOptions, SessionOptions,
     SourceArguments, WorkerOptions,
 };
-use crate::config::Flags;
+use crate::config::{Flags, Shape};
 
 /// A persistent REPL for language models.
 #[derive(Debug, Parser)]
@@ -154,12 +154,23 @@ pub(crate) struct DoctorOptions {
 pub(crate) struct ConfigOptions {
     /// Print JSON.
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
     /// Print a configuration file with all settings, commented out.
     #[arg(long, conflicts_with = "json")]
-    pub(crate) example: bool,
+    example: bool,
     #[command(flatten)]
     pub(crate) settings: Flags,
+}
+
+impl ConfigOptions {
+    /// The form to print.
+    pub(crate) fn shape(&self) -> Shape {
+        match (self.json, self.example) {
+            (true, _) => Shape::Json,
+            (_, true) => Shape::Example,
+            _ => Shape::Text,
+        }
+    }
 }
 
 #[derive(Args, Debug)]

@@ -12,7 +12,7 @@ use crate::evaluation::RunResult;
 /// An attempt at a question.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    /// From 1.
+    /// The number of the attempt, from 1.
     pub(super) number: usize,
     pub(super) question: Arc<Question>,
 }
@@ -22,7 +22,7 @@ impl Attempt {
         format!("{}-{}", self.question.id, self.number)
     }
 
-    /// Its rollout: the template with its own id, question and context.
+    /// The attempt's rollout: the template with an id, a question and a context.
     pub(super) fn rollout(&self, template: &RolloutConfig) -> RolloutConfig {
         let own = self.question.context.as_ref();
         RolloutConfig {

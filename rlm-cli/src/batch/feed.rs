@@ -19,7 +19,7 @@ use super::{JOBS, questions};
 use crate::arguments::BatchOptions;
 use crate::environment::Environment;
 use crate::evaluation::Scorer;
-use crate::run::{BatchProgress, Events, Requests, Setup, close};
+use crate::rollouts::{BatchProgress, Events, Requests, Setup, close};
 use crate::usage::Usage;
 
 /// A batch whose attempts come on standard input.
@@ -56,7 +56,7 @@ impl Feed {
         let host = Host::start(host).await?;
         let runner = Arc::new(Runner { host, template, provenance, scorer: self.scorer });
         let (sender, mut attempts) = channel(1);
-        // It ends with the process at the latest.
+        // The thread ends with the process at the latest.
         thread::Builder::new()
             .name("rlm-feed".to_owned())
             .spawn(move || read(&sender))

@@ -33,7 +33,7 @@ pub(crate) use self::summary::percentiles;
 use crate::arguments::{BatchOptions, Resume};
 use crate::environment::Environment;
 use crate::evaluation::{Provenance, RunResult, Scorer};
-use crate::run::{BatchProgress, Events, Requests, Setup, close};
+use crate::rollouts::{BatchProgress, Events, Requests, Setup, close};
 use crate::runs::Record;
 use crate::usage::Usage;
 use crate::warnings::Warnings;
@@ -53,19 +53,19 @@ pub(crate) struct Batch {
     questions: Vec<Arc<Question>>,
     attempts: usize,
     jobs: usize,
-    /// The file for results, and those of its results to keep. None is standard output.
+    /// The file for results, and which of its results to keep. None: standard output.
     results: Option<(PathBuf, Option<Keep>)>,
     /// The results to go on from.
     resume: Option<Resume>,
-    /// Saves results to the disk; None leaves that to the system.
+    /// Saves results to the disk. None leaves that to the system.
     sync: Option<SyncFile>,
-    /// Most that all of it may cost, in USD.
+    /// The most that all rollouts may cost, in USD.
     max_cost: Option<f64>,
     scorer: Scorer,
 }
 
 impl Batch {
-    /// Reports what it would run. Changes nothing.
+    /// Reports what the batch would run. Changes nothing.
     pub(crate) fn plan(&self, provenance: &Provenance) -> anyhow::Result<Plan> {
         let done = match &self.results {
             Some((path, _)) if path.is_file() => open(self.results.as_ref(), None, false)?.1,
@@ -126,7 +126,7 @@ impl Batch {
         })
     }
 
-    /// Checks that the contexts of its questions can be opened. `require_shared` refuses a question at a place without one.
+    /// Checks that the contexts of questions can be opened. `require_shared` refuses a question without a context, by its place.
     pub(crate) fn check_contexts(
         &self,
         require_shared: impl Fn(Option<&str>) -> Result<(), Usage>,
@@ -150,7 +150,7 @@ impl Batch {
         Err(Usage::new(wrong.join("; ") + &more))
     }
 
-    /// Runs it until every rollout has ended or a signal ends it.
+    /// Runs the batch until every rollout has ended or a signal ends it.
     pub(crate) async fn run(
         self,
         Setup { host, rollout: mut template, provenance, .. }: Setup,
@@ -167,7 +167,7 @@ impl Batch {
         let mut notices = done.notices.clone();
         if let (Some((_, Some(_))), Some(keep)) = (&self.results, &template.keep) {
             let places = Places::new(&self.questions, self.attempts);
-            // With those that it has started.
+            // Includes the rollouts that an attempt has started.
             let runs = |id: &str| {
                 let id = kept::root_of(id);
                 places.of(id).is_some() && !done.results.contains_key(id)

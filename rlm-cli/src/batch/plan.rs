@@ -15,7 +15,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// One rollout.
+    /// The extent of a single rollout.
     pub(crate) const ONE: Self = Self { questions: 1, attempts: 1, done: 0, jobs: 1 };
 
     pub(crate) fn rollouts(&self) -> usize {

@@ -23,16 +23,16 @@ const FIELDS: [&str; 7] =
 /// A question of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Question {
-    /// Its id, or the number of its line.
+    /// The question's id, or the number of its line.
     pub(super) id: String,
-    /// Its line in the file: `q.jsonl:3`.
+    /// The question's line in the file: `q.jsonl:3`.
     pub(super) place: Option<String>,
     pub(super) question: String,
-    /// Its own context, instead of the command line's.
+    /// The question's own context, instead of the command line's.
     pub(super) context: Option<Context>,
     /// The answers that are right.
     pub(super) expected: Option<Expected>,
-    /// Goes into its results.
+    /// Metadata, which go into the question's results.
     pub(super) metadata: Option<Json>,
 }
 

@@ -18,7 +18,7 @@ use rlm_core::jsonl;
 use rlm_env::StopReason;
 
 use crate::evaluation::RunResult;
-use crate::run::is_failure;
+use crate::rollouts::is_failure;
 use crate::usage::Usage;
 
 /// The first bytes of a result.
@@ -27,19 +27,19 @@ const BEGINNING: &[u8] = b"{\"id\":\"";
 /// Waits until what was written to a file or directory is on the disk.
 pub(super) type SyncFile = fn(&File) -> std::io::Result<()>;
 
-/// The disk's own: a file's data and length.
+/// Saves a file's data and length.
 pub(super) const SYNC: SyncFile = File::sync_data;
 
 /// The destination of results.
 #[derive(Debug)]
 pub(super) enum Results {
     StandardOutput,
-    /// They are events, and go nowhere else.
+    /// Results are events, and go nowhere else.
     Events,
     File {
         file: File,
         path: PathBuf,
-        /// None: results are left to the system, which writes them within seconds. Pipes and devices have none.
+        /// Saves each result. None: the system writes results within seconds, as it does for pipes and devices.
         sync: Option<SyncFile>,
         /// The lines that remain once results to run again are removed.
         to_keep: Option<Vec<u8>>,
@@ -97,7 +97,7 @@ impl Results {
         file.read_to_end(&mut bytes).with_context(|| format!("cannot read {}", path.display()))?;
         let (kept, done) = parse(&bytes, path, keep)?;
         if let Some(sync) = sync {
-            // An earlier batch may have left them to the system.
+            // An earlier batch may have left its results to the system.
             sync(&file).and_then(|()| sync_directory(path, sync)).with_context(|| not_saved(path))?;
         }
         let to_keep = (kept != bytes).then_some(kept);
@@ -147,7 +147,7 @@ fn open(path: &Path) -> anyhow::Result<File> {
     let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
     let file = file.map_err(|error| Usage::new(format!("{}: {error}", cannot())))?;
     let is_ours = match file.try_lock() {
-        // Without a link, another batch has replaced it since it was opened.
+        // Without a link, the file was replaced by another batch since it was opened.
         Ok(()) => file.metadata().with_context(cannot)?.nlink() > 0,
         Err(TryLockError::WouldBlock) => false,
         Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
@@ -196,7 +196,7 @@ fn rewrite(old: &File, path: &Path, bytes: &[u8], sync: Option<SyncFile>) -> std
         .and_then(|()| sync.map_or(Ok(()), |sync| sync(&new)))
         .and_then(|()| std::fs::rename(&new_path, &path));
     if let Err(error) = replaced {
-        // If it stays, the next batch uses it.
+        // If the new file stays, the next batch uses it.
         let _left = std::fs::remove_file(&new_path);
         return Err(error);
     }

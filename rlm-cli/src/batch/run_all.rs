@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::attempts::Attempt;
 use super::runner::RunAttempt;
 use crate::evaluation::RunResult;
-use crate::run::{BatchProgress, Request};
+use crate::rollouts::{BatchProgress, Request};
 
 /// The end of a batch.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::evaluation::{Evaluation, Provenance, RunResult, Scorer};
 
 /// Runs attempts: a host, or a script in tests.
 pub(super) trait RunAttempt: Send + Sync + 'static {
-    /// Runs it to its end.
+    /// Runs an attempt to its end.
     fn run_attempt<'a>(
         &'a self,
         attempt: Attempt,
@@ -19,7 +19,7 @@ pub(super) trait RunAttempt: Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = RunResult> + Send + 'a>>;
 }
 
-/// A host, and what all rollouts of a batch have in common.
+/// A host, and the configuration that all rollouts of a batch share.
 pub(super) struct Runner {
     pub(super) host: Host,
     pub(super) template: RolloutConfig,

@@ -8,13 +8,13 @@ use rlm_env::StopReason;
 use rlm_env::rollout::Metrics;
 
 use crate::evaluation::{RunResult, Statistics};
-use crate::run::{Tally, is_failure, money};
+use crate::rollouts::{Tally, is_failure, money};
 use crate::runs::tokens;
 
 /// Exit status if a rollout has no final answer.
 const NOT_ALL_ANSWERED: u8 = 1;
 
-/// Fewest rollouts of which a table is made.
+/// Fewest rollouts for a table.
 const LEAST_FOR_TABLE: usize = 5;
 
 /// Counts of results.
@@ -28,7 +28,7 @@ pub(super) struct Summary {
     /// Answered and failed rollouts of the whole batch.
     all_answered: u64,
     all_failed: u64,
-    /// The metrics of each.
+    /// The metrics of each rollout.
     pub(super) rollouts: Vec<Metrics>,
     pub(super) not_started: usize,
     /// The scores of the whole batch.
@@ -83,7 +83,7 @@ impl Summary {
         if self.not_started > 0 {
             parts.push(format!("{} not started", self.not_started));
         }
-        // That of a cancelled request is in the results alone.
+        // The cost of a cancelled request is only in the results.
         let cost: Option<f64> = self.rollouts.iter().map(|one| one.cost_usd).sum();
         let cost = cost.filter(|cost| *cost > 0.0).map(|cost| format!(", {}", money(cost)));
         format!(

@@ -9,7 +9,7 @@ use super::run_all::BatchEnd;
 use super::runner::RunAttempt;
 use super::*;
 use crate::evaluation::result;
-use crate::run::Request;
+use crate::rollouts::Request;
 
 /// Ends each rollout as its question says, once the gate has a permit.
 struct Scripted {

@@ -17,7 +17,7 @@ pub(crate) const NAME: &str = "rlm.toml";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) file: PathBuf,
-    /// From 1.
+    /// The number of the line, from 1.
     pub(crate) line: usize,
 }
 

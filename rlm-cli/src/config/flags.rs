@@ -121,7 +121,7 @@ impl TypedValueParser for Assignments {
             .parse_ref(command, arg, value)
     }
 
-    /// For completions: the name, to which a value is typed.
+    /// The name, as a completion to which a value is typed.
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         Some(Box::new(self.0.iter().map(|setting| PossibleValue::new(setting.name()))))
     }
@@ -138,7 +138,7 @@ fn flag(setting: &'static dyn AnySetting) -> Arg {
         .hide(!COMMON.contains(&setting.name()))
         .help(format!("{}{default}", setting.help()));
     let arg = if setting.form() == Form::List { arg.action(ArgAction::Append) } else { arg };
-    // Without a value it only sets the language.
+    // Without a value, the flag only sets the language.
     match setting.name() == PYTHON.name {
         true => arg.num_args(0..=1).require_equals(true).conflicts_with(LANGUAGE.name),
         false => arg,
@@ -178,7 +178,7 @@ impl Flags {
         self.file = matches.get_one::<PathBuf>(CONFIG).cloned();
         for setting in settings {
             let flag = format!("--{}", setting.flag());
-            // None of its values: a flag whose value may be left out.
+            // A flag whose value may be left out can have no values here.
             let texts = matches.get_many::<String>(setting.name()).filter(|texts| texts.len() > 0);
             if let Some(texts) = texts {
                 let text = texts.map(String::as_str).collect::<Vec<_>>().join("\n");

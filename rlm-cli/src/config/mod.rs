@@ -22,7 +22,7 @@ pub(crate) use self::file::NAME as FILE_NAME;
 pub(crate) use self::flags::{Flags, ToolFlags};
 pub(crate) use self::save::save;
 pub(crate) use self::setting::{AnySetting, Fields, Form, Setting, seconds, usd};
-pub(crate) use self::show::{explained, run, without_credentials};
+pub(crate) use self::show::{Shape, explained, run, without_credentials};
 use self::table::{
     ALL, API, API_KEY_ENV, BASE_URL, CONFINE, CONFINE_READ, CONFINE_TMP, CONFINE_WRITE, HEADERS, SERVER,
     SUB_API, SUB_API_KEY_ENV, SUB_BASE_URL, SUB_HEADERS, SUB_SERVER,
@@ -36,7 +36,7 @@ const CONFIG_VARIABLE: &str = "RLM_CONFIG";
 /// Variables that are tried for the root model's key.
 const KEY_VARIABLES: [&str; 2] = ["RLM_API_KEY", "OPENAI_API_KEY"];
 
-/// The same where the interface is Anthropic's: a key goes to no other vendor.
+/// Variables that are tried for the key if the interface is Anthropic's: a key goes to no other vendor.
 const ANTHROPIC_KEY_VARIABLES: [&str; 2] = ["RLM_API_KEY", "ANTHROPIC_API_KEY"];
 
 /// The variable that is tried for the key of the sub-LLMs' server.
@@ -175,7 +175,7 @@ impl Settings {
         self.key_source(&API_KEY_ENV, variables, environment)
     }
 
-    /// The same for the sub-LLMs' server. A server of its own never gets the root model's key by default.
+    /// The key of the sub-LLMs' server. A server of their own never gets the root model's key by default.
     pub(crate) fn sub_key<'a>(&self, environment: &'a Environment) -> Result<KeySource<'a>, Usage> {
         if self.has_one_server() && self.get(&SUB_API_KEY_ENV).is_none() {
             return self.key(environment);

@@ -20,11 +20,11 @@ pub(crate) type Fields = Map<String, Json>;
 /// A setting of this type. Each source gives text, which [`Self::parse`] reads.
 #[derive(Debug)]
 pub(crate) struct Setting<T> {
-    /// Its name in the file: words with `_` between them.
+    /// The name in the file: words with `_` between them.
     pub(crate) name: &'static str,
-    /// Its former name, which the file and the command line still take.
+    /// The former name, which the file and the command line still take.
     pub(crate) former_name: Option<&'static str>,
-    /// Its variable, if that is not `RLM_` and the name in capitals.
+    /// The variable, if that is not `RLM_` and the name in capitals.
     pub(crate) variable: Option<&'static str>,
     /// A variable of other programs, whose value counts where no other source has one.
     pub(crate) fallback_variable: Option<&'static str>,
@@ -66,25 +66,25 @@ pub(crate) enum Form {
 /// The effect of a setting on answers, which decides how it counts in the digest that results carry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Effect {
-    /// It can change an answer: its value counts.
+    /// The setting can change an answer: its value counts.
     Value,
     /// The file at the path can change an answer: its contents count, and its place does not.
     Contents(fn(&Path) -> std::io::Result<Vec<u8>>),
-    /// It says from where, how fast or at what price answers come, or what is kept of them: it does not count.
+    /// The setting does not count: it is about the source, speed or price of answers, or about what is kept.
     Nothing,
 }
 
 /// A setting of whatever type.
 pub(crate) trait AnySetting: fmt::Debug + Sync {
-    /// Its name in the file.
+    /// The setting's name in the file.
     fn name(&self) -> &'static str;
-    /// Its former name in the file.
+    /// The setting's former name in the file.
     fn former_name(&self) -> Option<&'static str>;
     /// The name of its flag's value.
     fn value_name(&self) -> &'static str;
-    /// Its description.
+    /// The setting's description.
     fn help(&self) -> &'static str;
-    /// Its default.
+    /// The setting's default.
     fn default(&self) -> Option<&'static str>;
     /// A value for the example file.
     fn example(&self) -> &'static str;
@@ -94,19 +94,19 @@ pub(crate) trait AnySetting: fmt::Debug + Sync {
     fn variable(&self) -> String;
     /// The name of the variable that counts where no other source has a value.
     fn fallback_variable(&self) -> Option<&'static str>;
-    /// Its effect on answers.
+    /// The setting's effect on answers.
     fn effect(&self) -> Effect;
     /// Refuses a text that is not a valid value.
     fn check(&self, text: &str) -> Result<(), String>;
     /// The value of a valid text, in one spelling: `2m` and `120` are one time.
     fn spelling(&self, text: &str) -> String;
 
-    /// Its flag without the dashes.
+    /// The setting's flag without the dashes.
     fn flag(&self) -> String {
         flag_of(self.name())
     }
 
-    /// Its former flag without the dashes.
+    /// The setting's former flag without the dashes.
     fn former_flag(&self) -> Option<String> {
         self.former_name().map(flag_of)
     }
@@ -272,7 +272,7 @@ pub(super) fn paths(text: &str) -> Result<Vec<PathBuf>, String> {
     let paths = text.split(['\n', ':']).filter(|path| !path.is_empty());
     let whole = |path: &str| {
         let has_parent = Path::new(path).components().any(|part| part == Component::ParentDir);
-        // Without `..`, a link stays one.
+        // A link stays in a path without `..`.
         let real = if has_parent { std::fs::canonicalize(path).ok() } else { None };
         real.map_or_else(|| std::path::absolute(path), Ok).map_err(|error| error.to_string())
     };

@@ -8,23 +8,35 @@ use serde_json::{Map, Value as Json, json};
 use super::digest::{covered, digest};
 use super::setting::{AnySetting, Effect, Form};
 use super::table::ALL;
-use super::{KeySource, Origin, Settings, file};
-use crate::arguments::ConfigOptions;
+use super::{Flags, KeySource, Origin, Settings, file};
 use crate::environment::Environment;
 
-pub(crate) fn run(options: &ConfigOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
-    let text = if options.example {
+/// Forms in which `rlm config` prints the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Text,
+    Json,
+    /// A file to start from.
+    Example,
+}
+
+pub(crate) fn run(shape: Shape, flags: &Flags, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let text = if shape == Shape::Example {
         file::example()
     } else {
-        let settings = Settings::load(&options.settings, environment)?;
+        let settings = Settings::load(flags, environment)?;
         let keys = [("api_key", settings.key(environment)?), ("sub_api_key", settings.sub_key(environment)?)];
-        if options.json { in_json(&settings, &keys).to_string() + "\n" } else { in_text(&settings, &keys) }
+        if shape == Shape::Json {
+            in_json(&settings, &keys).to_string() + "\n"
+        } else {
+            in_text(&settings, &keys)
+        }
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// One setting in words; None if there is none of this name, flag or variable.
+/// One setting in words; None if no setting has this name, flag or variable.
 pub(crate) fn explained(topic: &str) -> Option<String> {
     let name = topic.trim_start_matches('-').replace('-', "_");
     let is_meant = |setting: &&&dyn AnySetting| {

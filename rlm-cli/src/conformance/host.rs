@@ -114,7 +114,7 @@ impl<'a> Stand<'a> {
         self.start_with(&[])
     }
 
-    /// The same, with further variables in the worker's environment.
+    /// Starts the worker with further variables, and waits for its ready flag.
     pub(super) fn start_with(&self, variables: &[(&str, &str)]) -> Check<Worker<'_>> {
         let mut worker = self.spawn(&[], Stdio::null(), variables)?;
         worker.wait_for("the ready flag", |worker| worker.stand.control("rlm_ready").exists())?;

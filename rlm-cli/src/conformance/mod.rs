@@ -150,7 +150,7 @@ impl Suite<'_> {
 
     fn run(&self, case: &Case) -> Verdict {
         let language = match (case.needs, self.language) {
-            // It runs no code.
+            // The case runs no code.
             (Needs::Nothing, _) => ReplLanguage::Bash,
             (_, None) => {
                 return Verdict::Skipped("the worker's language is not known: give --language".to_owned());
@@ -208,12 +208,12 @@ impl Report {
         }
         match verdict {
             Verdict::Passed => writeln!(output, "ok      {id}"),
-            Verdict::Skipped(reason) => writeln!(output, "skipped {id}: {}", crate::view::visible(reason)),
+            Verdict::Skipped(reason) => writeln!(output, "skipped {id}: {}", crate::text::visible(reason)),
             Verdict::Failed(Fault { expected, seen }) => writeln!(
                 output,
                 "FAILED  {id}\n    promise: {promise} (docs/protocol.md, {section})\n    expected: {}\n    seen: {}",
-                crate::view::visible(expected),
-                crate::view::visible(seen)
+                crate::text::visible(expected),
+                crate::text::visible(seen)
             ),
         }
     }

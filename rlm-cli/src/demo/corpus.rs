@@ -93,7 +93,7 @@ impl Corpus {
         Context::Files(files.collect())
     }
 
-    /// Their size in bytes.
+    /// The size of the letters in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.files.iter().map(|(_, text)| text.len()).sum()
     }

@@ -25,7 +25,7 @@ use self::server::Server;
 use crate::arguments::DemoOptions;
 use crate::display::{Display, Style};
 use crate::environment::Environment;
-use crate::run::{Request, Requests, close, host, make_directory, new_id, python_variable, sinks};
+use crate::rollouts::{Request, Requests, close, host, make_directory, new_id, python_variable, sinks};
 
 /// The question of the rollout.
 const QUESTION: &str =

@@ -31,7 +31,7 @@ impl Server {
         let app =
             Router::new().route("/v1/chat/completions", post(complete)).layer(DefaultBodyLimit::disable());
         let serving = tokio::spawn(async move {
-            // It ends only with the demo. Its clients see any earlier failure.
+            // The server ends only with the demo. Its clients see any earlier failure.
             let _ended = axum::serve(listener, app).await;
         });
         Ok(Self { base_url, serving })

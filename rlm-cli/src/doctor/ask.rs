@@ -16,7 +16,7 @@ use super::found::Lines;
 /// Most tokens of a completion.
 const SHORT: u64 = 16;
 
-/// The same where a model thinks before it calls a tool.
+/// Most tokens of a completion in which a model thinks before it calls a tool.
 const LONG: u64 = 1024;
 
 /// Time limit of a request.
@@ -48,7 +48,7 @@ struct Asking {
     model: HttpModel,
     sampling: Map<String, Json>,
     ledger: Arc<Ledger>,
-    /// Requests that were sent before.
+    /// Number of requests that were sent before.
     sent: u64,
 }
 
@@ -88,7 +88,7 @@ impl Asking {
         lines.push(("model.cache", Ok(cache)));
     }
 
-    /// Whether reasoning must come back: the second turn without it tells.
+    /// Finds out whether reasoning must come back, by a second turn without it.
     async fn reasoning_words(
         &self,
         models: &Models,
@@ -153,7 +153,7 @@ fn answers(reply: &Json) -> Vec<Json> {
     }
 }
 
-/// Names of what a reply holds of reasoning.
+/// Names of the parts of a reply that hold reasoning.
 fn reasoning(reply: &Json) -> Vec<String> {
     let mut names = without_reasoning(reply).1;
     names.retain(|name| {

@@ -9,7 +9,7 @@ use super::found::Found;
 use crate::config::table::SERVER;
 use crate::config::{AnySetting as _, FILE_NAME, Settings, save};
 
-/// Writes what was learned into the file in force, or into `rlm.toml` here. Says what, and where.
+/// Writes the rules that were learned into the file in force, or into `rlm.toml` here. Says which rules, and where.
 pub(super) fn save_rules(settings: &Settings, before: &Rules, after: &Rules) -> Found {
     let [before, after] = [before, after].map(fields);
     let mut learned = after;

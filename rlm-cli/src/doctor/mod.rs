@@ -21,8 +21,8 @@ use crate::arguments::DoctorOptions;
 use crate::config::Settings;
 use crate::config::table::{BASE_URL, MODEL, PYTHON, SAMPLING};
 use crate::environment::Environment;
-use crate::run::{python_variable, root_models};
-use crate::{tell, view, worker};
+use crate::rollouts::{python_variable, root_models};
+use crate::{tell, text, worker};
 
 pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&options.settings, environment)?;
@@ -52,7 +52,7 @@ pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow:
             Err(words) => ("--", words),
         };
         let width = if name.contains('.') { 15 } else { 9 };
-        writeln!(output, "{sign}  {name:<width$} {}", view::visible(words))
+        writeln!(output, "{sign}  {name:<width$} {}", text::visible(words))
             .context("cannot write to standard output")?;
     }
     let works = found.iter().all(|(_, found)| found.is_ok());
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow:
 fn program(environment: &Environment) -> Found {
     let version = env!("CARGO_PKG_VERSION");
     let path = std::env::current_exe().map_err(|error| error.to_string())?;
-    // Where no directory takes the programs, each is an anonymous file.
+    // If no directory takes the programs, each is an anonymous file.
     if path.as_os_str().as_encoded_bytes().starts_with(b"/memfd:") {
         let links = worker::programs(environment).map_err(|error| format!("{error:#}"))?;
         return Ok(format!("{version} in memory, with links in {}", links.display()));
@@ -79,7 +79,7 @@ async fn session(language: ReplLanguage, settings: &Settings, environment: &Envi
     for (name, value) in python_variable(python) {
         rlm_core::env::set(&mut variables, name, value);
     }
-    // That for temporary files has the control directory in it.
+    // The directory for temporary files would have the control directory in it.
     let fs_root = PrivateDir::create().map_err(|error| error.to_string())?;
     let config = SessionConfig { env: variables, ..SessionConfig::new(&worker, fs_root.path()) };
     let (info, took) = described(config).await?;

@@ -18,7 +18,7 @@ pub(crate) struct Provenance {
 pub(crate) struct Evaluation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) question_id: Option<String>,
-    /// From 1.
+    /// The number of the attempt, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) attempt: Option<usize>,
     /// The question's metadata.
@@ -27,7 +27,7 @@ pub(crate) struct Evaluation {
     /// The answers that are right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expected: Option<Json>,
-    /// From 0 to 1. Null if it could not be scored; absent if it was not to be.
+    /// The score from 0 to 1. Null if the answer could not be scored; absent without scoring.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub(crate) score: Option<Option<f64>>,
     /// The reason for a score of null.

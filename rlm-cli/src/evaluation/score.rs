@@ -35,7 +35,7 @@ static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&pattern).expect("the pattern is one")
 });
 
-/// How results are scored.
+/// The way in which results are scored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ScoreMode {
     /// The answer is one of those expected, apart from case and white space.
@@ -152,7 +152,7 @@ impl Scorer {
         Ok(scorer)
     }
 
-    /// The same where the questions are not known yet.
+    /// A scorer for questions that are not known yet.
     pub(crate) fn unchecked(mode: Option<&ScoreMode>, environment: &Environment) -> Result<Self, Usage> {
         let Some(ScoreMode::Command(program)) = mode else {
             return Ok(Self::Compare(mode.cloned().unwrap_or(ScoreMode::Exact)));
@@ -240,7 +240,7 @@ async fn verdict(program: &Program, case: &Case<'_>) -> Result<f64, String> {
     let said = error_tail.trim();
     let mut failed = match (status.code(), printed.trim()) {
         (Some(0), "") => return Ok(1.0),
-        // Python ends with 1 after an exception, which is no verdict.
+        // Python ends with 1 after an exception, which is not a verdict.
         (Some(1), "") if said.is_empty() => return Ok(0.0),
         (Some(0 | 1), printed) if !printed.is_empty() => match printed.parse::<f64>() {
             // `-0` is 0.

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Settings;
 use crate::config::table::{BASE_URL, MODEL};
 use crate::environment::Environment;
-use crate::run::{BatchProgress, Setup, close, new_id};
+use crate::rollouts::{BatchProgress, Setup, close, new_id};
 
 /// Runs rollouts with the model in the settings.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    /// None if no model is configured. `root` has no symbolic link in it.
+    /// An asker; None if no model is configured. `root` has no symbolic link in it.
     pub(super) fn new(
         settings: Settings,
         environment: &Environment,
@@ -75,7 +75,7 @@ impl Asker {
         Ok(result)
     }
 
-    /// Finds what is asked about: code in the session may put links in its place meanwhile.
+    /// Finds the path that is asked about: code in the session may put links in its place at any time.
     fn below(&self, path: &Path) -> anyhow::Result<PathWithin> {
         let found = PathWithin::find(std::slice::from_ref(&self.root), path);
         let found = found.with_context(|| format!("cannot find {}", path.display()))?;

@@ -27,7 +27,7 @@ pub(super) struct Files {
 /// A file in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileEntry {
-    /// Relative to the directory.
+    /// The path relative to the directory.
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
 }

@@ -26,7 +26,7 @@ use crate::usage::Usage;
 /// An MCP session ends after this time without a request.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// Where to listen, and the secret that clients must present.
+/// The address to listen at, and the secret that clients must present.
 #[derive(Debug)]
 pub(super) struct Listen {
     address: SocketAddr,

@@ -35,7 +35,7 @@ use crate::config::Settings;
 use crate::config::table::CONFINE;
 use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
-use crate::run::{hide_from_others, python_variable};
+use crate::rollouts::{hide_from_others, python_variable};
 use crate::signals::{EndSignals, interrupted};
 use crate::worker;
 use ask::Asker;

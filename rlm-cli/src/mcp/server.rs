@@ -33,7 +33,7 @@ use super::requests::Unreadable;
 use super::sessions::{Limits, Opened, Sessions};
 use super::tools::{self, AskArguments, CodeArguments, SessionArguments};
 use super::uri;
-use crate::run::{BatchProgress, Tally, left_out_words, reason};
+use crate::rollouts::{BatchProgress, Tally, left_out_words, reason};
 
 /// Interval of progress notifications.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ use rlm_env::tool::{ToolFailure, ToolFault};
 use rlm_env::{ReplLanguage, SessionConfig, SessionTool, SessionToolConfig};
 
 use crate::live::latest_line;
-use crate::view::one_line;
+use crate::text::one_line;
 
 /// The name of a session if a call does not name one.
 pub(super) const DEFAULT: &str = "default";

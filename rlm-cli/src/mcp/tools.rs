@@ -80,7 +80,7 @@ fn seconds<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<D
     if seconds <= 0.0 {
         return Err(serde::de::Error::custom(format!("`timeout` is {seconds}, expected seconds above 0")));
     }
-    // Beyond the range of a Duration there is no limit.
+    // A time beyond the range of a Duration is no limit.
     Ok(Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))
 }
 

@@ -9,7 +9,7 @@ use rlm_env::ReplLanguage;
 /// The parser of a language.
 pub(super) enum Parser {
     Bash,
-    /// None if it cannot run: code then counts as complete.
+    /// A parser; None if it cannot run: code then counts as complete.
     Python(Option<PythonParser>),
 }
 
@@ -57,7 +57,7 @@ fn bash_wants_more(code: &str) -> bool {
 /// A Python that runs `complete.py`: starting one for each line of a paste would take minutes.
 pub(super) struct PythonParser {
     child: Child,
-    /// None once it is to end.
+    /// The input of the parser; None once the parser is to end.
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
@@ -86,9 +86,9 @@ impl PythonParser {
 
 impl Drop for PythonParser {
     fn drop(&mut self) {
-        // It ends at the end of its input.
+        // The parser ends at the end of its input.
         drop(self.input.take());
-        // One that cannot be waited for is gone.
+        // A child that cannot be waited for is gone.
         let _gone = self.child.wait();
     }
 }

@@ -122,7 +122,7 @@ struct Thread {
     language: ReplLanguage,
     /// True after Ctrl-C.
     clears: Arc<AtomicBool>,
-    /// None until the first line.
+    /// The parser; None until the first line.
     parser: Option<Parser>,
     history: Option<PathBuf>,
     events: UnboundedSender<Event>,
@@ -160,7 +160,7 @@ impl Thread {
 
     /// Reads lines until the code is complete.
     fn read(&mut self) -> rustyline::Result<String> {
-        // Both are of one width, so that lines stand below each other.
+        // Both prompts have one width, so that lines stand below each other.
         let [first, next] = match self.language {
             ReplLanguage::Bash => ["bash> ", "    > "],
             ReplLanguage::Python => ["python> ", "    ... "],

@@ -16,7 +16,7 @@ use crate::config::Settings;
 use crate::config::table::PYTHON;
 use crate::environment::Environment;
 use crate::mcp_servers::DeclaredServers;
-use crate::run::{context_filter, hide_from_others, left_out_words, live_tools, python_variable};
+use crate::rollouts::{context_filter, hide_from_others, left_out_words, live_tools, python_variable};
 use crate::script::open;
 use crate::signals::{EndSignals, interrupted};
 use crate::usage::Usage;

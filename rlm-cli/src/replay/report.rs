@@ -6,7 +6,7 @@ use rlm_core::text::{counted, cut};
 use rlm_env::replay::{ComparedCall, Difference, PastCall, PastSession, ReplayResult, Task};
 use similar::TextDiff;
 
-use crate::view::visible;
+use crate::text::visible;
 
 /// Most lines of a call's code that are shown.
 const CODE_LINES: usize = 12;

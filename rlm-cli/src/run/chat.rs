@@ -8,11 +8,9 @@ use rlm_env::{Control, Host, RolloutConfig, RolloutResult};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
-use super::ending;
-use super::progress::Progress;
 use super::question::{print_answer, until_end};
-use super::stop::Requests;
 use crate::environment::Environment;
+use crate::rollouts::{Progress, Requests, ending_words};
 use crate::tell;
 
 /// The text before a line that is typed.
@@ -20,7 +18,7 @@ const PROMPT: &str = "> ";
 
 /// Questions from standard input.
 pub(super) struct Chat {
-    /// None while a line is read.
+    /// The editor; None while a line is read.
     editor: Option<DefaultEditor>,
     is_quiet: bool,
 }
@@ -117,7 +115,7 @@ impl Chat {
 /// Prints the answer, or says why there is none.
 fn show(result: &RolloutResult) -> anyhow::Result<()> {
     print_answer(result)?;
-    if let Some(words) = ending::words(result) {
+    if let Some(words) = ending_words(result) {
         tell(format_args!("rlm: {words}"));
     }
     Ok(())

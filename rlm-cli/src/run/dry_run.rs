@@ -8,15 +8,14 @@ use rlm_core::text::counted;
 use rlm_env::rollout::Metrics;
 use rlm_rootd::Prices;
 
-use super::money;
-use super::setup::Setup;
 use crate::batch::{Plan, percentiles};
+use crate::rollouts::{Setup, money};
 use crate::runs::Runs;
 
 /// Recorded rollouts that an estimate is made from, the latest ones.
 const MOST_RECORDED: usize = 50;
 
-/// Prints it.
+/// Prints the plan.
 pub(super) fn show(
     plan: &Plan,
     setup: &Setup,
@@ -41,7 +40,7 @@ pub(super) fn show(
         [("rollouts", plan.to_string()), ("models", models), ("limits", limits), ("estimate", estimate)];
     let mut output = std::io::stdout().lock();
     for (name, words) in lines {
-        writeln!(output, "{name:<10}{}", crate::view::one_line(&words))
+        writeln!(output, "{name:<10}{}", crate::text::one_line(&words))
             .context("cannot write to standard output")?;
     }
     Ok(ExitCode::SUCCESS)

@@ -1,21 +1,14 @@
 //! `rlm run`: a question, or many, to a model that works in a REPL.
 
 mod chat;
-mod context;
 mod dry_run;
-mod ending;
-mod events;
-mod left_out;
-mod progress;
 mod question;
-mod setup;
-mod stop;
 
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use rlm_core::env::HOST_PID;
@@ -26,19 +19,7 @@ use rlm_env::{Control, Host, StopReason};
 use rlm_rootd::HostProcess;
 
 use self::chat::Chat;
-pub(crate) use self::context::GivenContext;
-pub(crate) use self::ending::{is_failure, reason};
-pub(crate) use self::events::Events;
-use self::left_out::LeftOutNotices;
-pub(crate) use self::left_out::words as left_out_words;
-use self::progress::Progress;
-pub(crate) use self::progress::{BatchProgress, Tally, money};
 use self::question::{print_answer, print_line, until_end};
-pub(crate) use self::setup::{
-    BUILT_IN_TOOLS, Setup, close, context_filter, host, live_tools, make_directory, python_variable,
-    root_models, sinks,
-};
-pub(crate) use self::stop::{Request, Requests};
 use crate::arguments::{BatchOptions, ProgressLevel, RunOptions};
 use crate::batch::Plan;
 use crate::config::Settings;
@@ -47,6 +28,10 @@ use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
 use crate::evaluation::{Evaluation, Provenance, RunResult};
 use crate::files::is_one_file;
+use crate::rollouts::{
+    Events, GivenContext, LeftOutNotices, Progress, Requests, Setup, can_draw, close, ending_words,
+    hide_from_others, new_id, progress_level, status,
+};
 use crate::runs::{Record, Runs};
 use crate::terminal::TerminalSettings;
 use crate::usage::Usage;
@@ -99,8 +84,8 @@ pub(crate) fn run(
     setup.rollout.sinks.push(Arc::new(LeftOutNotices::new(warnings)));
     hide_from_others()?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
-    let level = progress::level(options, environment);
-    let draws = level != ProgressLevel::None && progress::can_draw(environment);
+    let level = progress_level(options, environment);
+    let draws = level != ProgressLevel::None && can_draw(environment);
     let _settings = draws.then(TerminalSettings::hide_control_keys);
     let ended = runtime.block_on(async {
         let events = options.events.then(Events::start).transpose().context("no threads can be started")?;
@@ -146,7 +131,7 @@ pub(crate) fn run(
         mcp_servers.stop().await;
         if let Some(page) = page.filter(|_| ended.is_ok()) {
             if options.chat {
-                // Those so far have ended answers.
+                // Requests to end so far were for answers.
                 end_of_page = Requests::catch()?;
             }
             let rest = async {
@@ -272,22 +257,11 @@ impl Work {
     fn check_contexts(&self, given: &GivenContext<'_>) -> Result<(), Usage> {
         match self {
             Self::One(_) => given.require(None),
-            // It is known when they come.
+            // Contexts are known only when the questions come.
             Self::Feed(_) => Ok(()),
             Self::Batch(batch) => batch.check_contexts(|place| given.require(place)),
         }
     }
-}
-
-/// Keeps other processes of the same user, sessions included, from reading keys in our environment or memory.
-pub(crate) fn hide_from_others() -> anyhow::Result<()> {
-    nix::sys::prctl::set_dumpable(false).context("the process cannot be hidden from others of its user")
-}
-
-/// A new rollout id, so that several commands can append to one trajectory.
-pub(crate) fn new_id() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    format!("run-{now}-{:06x}", fastrand::u32(..1 << 24))
 }
 
 async fn one(
@@ -342,7 +316,7 @@ async fn one(
     if let Some(dir) = result.dir.as_ref().filter(|_| keeps) {
         tell(format_args!("rlm: the rollout's directory is {}", dir.display()));
     }
-    if let Some(words) = ending::words(&result).filter(|_| !is_chat && !matches!(output, Output::Events(_))) {
+    if let Some(words) = ending_words(&result).filter(|_| !is_chat && !matches!(output, Output::Events(_))) {
         tell(format_args!("rlm: {words}"));
         if result.stop_reason == StopReason::ModelFailed {
             let settings = &setup.server_settings;
@@ -356,22 +330,10 @@ async fn one(
         tell(format_args!("rlm: {}{recorded}", progress.summary(time)));
     }
     printed?;
-    Ok(ExitCode::from(ended_by.unwrap_or_else(|| ending::status(&result))))
+    Ok(ExitCode::from(ended_by.unwrap_or_else(|| status(&result))))
 }
 
 /// Prints all of the result as JSON.
 fn print_json(result: &RunResult) -> anyhow::Result<()> {
     print_line(serde_json::to_string(result)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_what_a_host_takes() {
-        let id = new_id();
-        assert!(id.len() <= 128 && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{id}");
-        assert_ne!(id, new_id());
-    }
 }

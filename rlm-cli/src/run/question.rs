@@ -6,10 +6,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use rlm_env::{Control, RolloutResult};
 
-use super::progress::Progress;
-use super::stop::{Request, Requests};
+use crate::rollouts::{Progress, Request, Requests};
 use crate::tell;
-use crate::view::visible;
+use crate::text::visible;
 
 /// Runs a rollout, or one question of it, until it ends by itself or by a signal: its result, and the exit status for the signal.
 /// No result means that a second signal came before the cancelled rollout had ended. `goes_on`: a first Ctrl-C ends the question,

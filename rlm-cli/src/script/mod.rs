@@ -57,7 +57,7 @@ fn write(path: &Path, script: &str) -> io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
         .prefix(".rlm-script")
-        // As for any new program; the umask applies.
+        // Permissions as of any new program; the umask applies.
         .permissions(Permissions::from_mode(0o777))
         .tempfile_in(dir)?;
     file.write_all(script.as_bytes())?;

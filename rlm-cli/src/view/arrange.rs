@@ -1,4 +1,4 @@
-//! Which rollouts are shown, and in which order.
+//! The choice and the order of the rollouts that are shown.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::facts;
 use super::rollouts::{Rollout, Rollouts};
 use crate::arguments::SortKey;
 
-/// Keeps only those without a final answer, if that is wanted, and puts those with most of something first.
+/// Keeps only rollouts without a final answer if `is_failed`, and puts those with most of the `key` first.
 pub(super) fn arrange(rollouts: &mut Rollouts, is_failed: bool, key: Option<SortKey>) {
     let of = |rollout: &Rollout| match key {
         Some(SortKey::Cost) => rollout.usage.cost_usd,

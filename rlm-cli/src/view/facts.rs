@@ -15,7 +15,7 @@ pub(super) fn has_answer(rollout: &Rollout) -> bool {
     rollout.end.as_ref().is_some_and(|end| end.is_ready)
 }
 
-/// Why it has ended.
+/// Why the rollout has ended.
 pub(super) fn state(rollout: &Rollout) -> &str {
     rollout.end.as_ref().map_or("no end", |end| &end.stop_reason)
 }

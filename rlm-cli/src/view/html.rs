@@ -1,5 +1,5 @@
-//! Rollouts as one page, `page.html`, which fetches nothing from elsewhere. One script runs, `page.js`, known by its digest. It is
-//! made of `page.ts` by `page-build`, and committed, so that a build needs no Node.
+//! Rollouts as one page, `page.html`, which fetches nothing from elsewhere. One script runs, `page.js`, known by its digest. The
+//! script is built from `page.ts` by `page-build`, and committed, so that a build needs no Node.
 //!
 //! The script draws the overview from rows, and each rollout from its HTML when it is opened: a browser can hold ten thousand
 //! rollouts as text, but not as elements. A served page starts without either and asks its server for them.
@@ -23,18 +23,18 @@ use sha2::{Digest as _, Sha256};
 use super::facts::{self, RETRIED};
 use super::rollouts::{Batch, Call, Output, Prompt, Rollout, Rollouts, Step, Thought, Turn};
 use super::row::rows;
-use super::text::{Text, word};
 use crate::signals::AnyEndSignal;
+use crate::text::{Text, word};
 
 const SCRIPT: &str = include_str!("page.js");
 
 const BODY: &str = concat!(include_str!("parts.html"), "{{ body(rollout) }}");
 const PAGE: &str = concat!(include_str!("parts.html"), include_str!("page.html"));
 
-/// Lines of a text that has a box of its own, with its size.
+/// Lines at which a text gets a box of its own, with its size.
 const LONG_LINES: usize = 24;
 
-/// Bytes of a text that a browser lays out only when it is asked for.
+/// Bytes at which a browser lays out a text only when it is asked for.
 const LARGE_BYTES: usize = 1 << 20;
 
 /// Places of the marks on a time line, as parts of its length.
@@ -54,16 +54,16 @@ pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Resu
         write(&mut output, title, rollouts)?;
         return output.flush();
     }
-    // A link stays one.
+    // A symbolic link is kept: its target is replaced.
     let dir_of = |path: &Path| path.parent().map(|dir| Path::new(".").join(dir)).unwrap_or_default();
     let led_to = || fs::read_link(path).map(|to| dir_of(path).join(to));
     let path = &path.canonicalize().or_else(|_| led_to()).unwrap_or_else(|_| path.to_owned());
-    // Before there is a file to remove.
+    // Signals are caught before there is a file to remove.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let signals = runtime.block_on(async { AnyEndSignal::catch() })?;
     let file = tempfile::Builder::new()
         .prefix(".rlm-view")
-        // As for any new file; the umask applies.
+        // Permissions as of any new file; the umask applies.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(dir_of(path))?;
     if let Ok(found) = path.metadata() {
@@ -90,7 +90,7 @@ async fn remove_at(mut signals: AnyEndSignal, unfinished: &Path) {
 /// Writes a page. The title has gone through [`visible`](super::visible); everything is escaped here.
 pub(super) fn write(output: &mut dyn Write, title: &str, rollouts: Rollouts) -> io::Result<()> {
     let rows = json(&rows(&rollouts, 0));
-    // Each is rendered when it is written: a page may be larger than the free memory.
+    // Each rollout is rendered when it is written: a page may be larger than the free memory.
     let bodies =
         Value::make_object_iterable(rollouts, |rollouts| Box::new(rollouts.list.iter().map(rollout)));
     render("page.html", context! { rows, bodies, ..page_context(title, false) }, output)
@@ -286,7 +286,7 @@ fn maybe(found: Option<&Text>) -> Value {
     found.map(text).unwrap_or_default()
 }
 
-/// False if the text is empty.
+/// A text for the templates; false if it is empty.
 fn text(text: &Text) -> Value {
     if text.is_empty() {
         return false.into();
@@ -307,10 +307,10 @@ struct Span {
 }
 
 impl Span {
-    /// Where a part begins and how wide it is, in percent. None without a width of the whole.
+    /// The start and the width of a part, in percent. None if the whole has no width.
     fn part(self, began: f64, width: f64) -> Option<Value> {
         let (start, width) = ((began - self.began) / self.whole * 100.0, width / self.whole * 100.0);
-        // Numbers of a file may be too large for their sums.
+        // Numbers in a file may be too large to be added.
         (self.whole > 0.0 && start.is_finite() && width.is_finite()).then(|| {
             let start = start.clamp(0.0, 100.0);
             let width = width.clamp(0.0, 100.0 - start);

@@ -1,4 +1,4 @@
-//! The lines of a file that is shown, and what is said of it.
+//! The lines of a file that is shown, and remarks on them.
 
 use std::io::{self, BufRead};
 
@@ -6,7 +6,7 @@ use rlm_core::text::{counted, listed};
 use rlm_env::trajectory::{Line, read};
 
 use super::rlms;
-use super::text::word;
+use crate::text::word;
 
 /// Most rollouts that an error names.
 const MAX_LISTED: usize = 20;
@@ -35,7 +35,7 @@ pub(super) fn none_of(asked_for: Option<&str>, others: &[String]) -> anyhow::Err
     }
 }
 
-/// Remarks on the lines of a file that are no entries.
+/// Remarks on the lines of a file that are not entries.
 #[derive(Debug, Default)]
 pub(super) struct Remarks {
     sentences: Vec<String>,

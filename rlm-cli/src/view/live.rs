@@ -12,9 +12,10 @@ use rlm_env::trajectory::{Entry, Line, ReadError, read};
 use serde::de::IgnoredAny;
 use tokio::sync::watch;
 
+use super::rlms;
 use super::rollouts::Rollouts;
-use super::text::Lengths;
-use super::{rlms, text};
+use crate::text;
+use crate::text::Lengths;
 
 /// Time between two looks at a file that does not grow.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -22,7 +23,7 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Most bytes that are read at once.
 const CHUNK_BYTES: u64 = 4 << 20;
 
-/// Bytes at both ends of what was read, by whose change a file is known for another one.
+/// Bytes at both ends of the part that was read. If they change, it is another file.
 const MARK_BYTES: usize = 4096;
 
 /// A file that is being written.
@@ -34,14 +35,14 @@ pub(super) struct Growing {
     rest: Vec<u8>,
     lines: u64,
     seen: Seen,
-    /// Why nothing more is read of it: a line is none.
+    /// Why reading has ended: a line that is not an entry.
     malformed: Option<String>,
 }
 
 impl Growing {
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let about = || path.display().to_string();
-        // A FIFO would wait for its writer.
+        // Opening a FIFO would wait for its writer.
         let file = File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
         let file = file.with_context(about)?;
         if !file.metadata().with_context(about)?.is_file() {
@@ -71,7 +72,7 @@ impl Growing {
         let end = self.rest[before..].iter().rposition(|byte| *byte == b'\n').map(|end| before + end + 1);
         let rest = self.rest.split_off(end.unwrap_or_default());
         let mut whole = std::mem::replace(&mut self.rest, rest);
-        // The last line of a file that somebody made may lack its end: half an entry is no JSON.
+        // The last line of a file made by hand may lack its line break: half an entry is not JSON.
         if self.rest.ends_with(b"}") && serde_json::from_slice::<IgnoredAny>(&self.rest).is_ok() {
             whole.append(&mut self.rest);
         }
@@ -102,7 +103,7 @@ impl Growing {
         Ok(Some(entries))
     }
 
-    /// Reports whether another file took its place, or it was written anew.
+    /// Reports whether the file was replaced or written anew.
     pub(super) fn is_void(&mut self) -> anyhow::Result<bool> {
         let here = self.file.metadata()?;
         let there = self.path.metadata().with_context(|| self.path.display().to_string())?;
@@ -117,9 +118,9 @@ struct Seen {
     bytes: u64,
     /// The first bytes, and the last ones that were read.
     marks: [Vec<u8>; 2],
-    /// When the file was changed, seen with nothing more to read.
+    /// The time of the file's last change when there was nothing more to read.
     settled: Option<SystemTime>,
-    /// Whether that was another time at the last look.
+    /// True if the last look saw another time than `settled`.
     is_suspect: bool,
 }
 
@@ -134,8 +135,8 @@ impl Seen {
         last.drain(..last.len().saturating_sub(MARK_BYTES));
     }
 
-    /// Reports whether it is no longer what the file begins with. A writer that goes on changes the time a moment before the size:
-    /// so two looks are to see another time.
+    /// Reports whether the file no longer begins with this part. A writer that goes on changes the time a moment before the size:
+    /// so two looks must see another time.
     fn has_changed(&mut self, file: &File, now: &Metadata) -> io::Result<bool> {
         let [first, last] = &self.marks;
         let has = |mark: &[u8], at| {
@@ -154,7 +155,7 @@ impl Seen {
     }
 }
 
-/// The rollouts of a file, as it grows. A thread reads it as long as somebody has this.
+/// The rollouts of a file, as it grows. A thread reads the file as long as this value exists.
 #[derive(Debug)]
 pub(super) struct Live {
     so_far: Mutex<SoFar>,
@@ -164,10 +165,10 @@ pub(super) struct Live {
 /// The rollouts of one reading of the file, and how that went.
 #[derive(Debug)]
 pub(super) struct SoFar {
-    /// Another one for each reading from the file's beginning, also by another process.
+    /// An id of this reading from the file's beginning. No other reading has it, in any process.
     pub(super) instance: String,
     pub(super) rollouts: Rollouts,
-    /// Whether the end of the file was reached.
+    /// True once the end of the file was reached.
     pub(super) is_read: bool,
     /// Why the file is not read now.
     pub(super) trouble: Option<String>,
@@ -216,7 +217,7 @@ fn read_on(live: &Weak<Live>, mut growing: Growing, lengths: Lengths) {
     yield_to_others();
     while let Some(live) = live.upgrade() {
         let has_changed = look(&live, &mut growing, lengths).unwrap_or_else(|error| {
-            // It may be mended.
+            // The file may be repaired.
             let trouble = Some(text::visible(&format!("{error:#}")));
             let mut so_far = live.so_far();
             std::mem::replace(&mut so_far.trouble, trouble.clone()) != trouble
@@ -247,7 +248,7 @@ fn look(live: &Live, growing: &mut Growing, lengths: Lengths) -> anyhow::Result<
     Ok(has_more || had_trouble || so_far.is_read != was_read)
 }
 
-/// Lets this thread have what others leave of the processors.
+/// Gives this thread only the processor time that other programs leave.
 pub(super) fn yield_to_others() {
     // SAFETY: no pointers are passed. 0 is the calling thread; without the change it is only less polite.
     unsafe { nix::libc::setpriority(nix::libc::PRIO_PROCESS, 0, 10) };

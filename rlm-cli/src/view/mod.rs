@@ -13,7 +13,6 @@ mod rollouts;
 mod row;
 mod search;
 mod serve;
-mod text;
 mod tree;
 
 use std::ffi::OsString;
@@ -33,6 +32,7 @@ use crate::signals::AnyEndSignal;
 use crate::tell;
 use crate::usage::Usage;
 
+use crate::text::{self, Length, Lengths};
 use arrange::arrange;
 use input::{Remarks, lines, none_of, shown_ids};
 use live::{Growing, LOOK_EVERY};
@@ -40,8 +40,6 @@ use pager::Pager;
 use rollouts::Rollouts;
 pub(crate) use serve::Shown;
 use serve::{Server, Serving};
-use text::{Length, Lengths};
-pub(crate) use text::{one_line, visible};
 use tree::{Following, TreeStyle};
 
 /// Columns without a terminal.
@@ -136,7 +134,7 @@ fn tell_all(name: &str, remarks: Vec<String>) {
     }
 }
 
-/// Prints what comes, until a recorded run has ended; of any other file, until Ctrl-C.
+/// Prints entries as they come: until a recorded run has ended; of any other file, until Ctrl-C.
 fn follow(
     file: &Path,
     asked_for: Option<&str>,
@@ -149,7 +147,7 @@ fn follow(
     let mut growing = Growing::open(file)?;
     let mut rollouts = Rollouts::new(Some(file), lengths);
     loop {
-        // What a run wrote before its end is there then.
+        // Asked before reading: everything that a run wrote before its end is then read.
         let has_ended = run.as_ref().is_some_and(|(runs, id)| runs.has_ended(id));
         match growing.more().with_context(|| file.display().to_string())? {
             Some(entries) => {
@@ -174,7 +172,7 @@ fn serve(port: u16, file: PathBuf, lengths: Lengths, environment: &Environment) 
             Usage::new("--serve takes a file: standard input cannot be read from its beginning").into()
         );
     }
-    // What cannot be read is said here.
+    // Opened here to report a file that cannot be read.
     Growing::open(&file)?;
     let shown = match Runs::of(environment).and_then(|runs| runs.id_of(&file)) {
         Some(id) => Shown::Run(id),
@@ -205,13 +203,13 @@ fn export(input: impl BufRead, asked_for: Option<&str>, output: &mut impl Write)
     for line in lines(input)? {
         let Line::Entry(entry) = line? else { continue };
         if entry.depth > 0 && asked_for.is_none() {
-            // Those that code has started are meant only by their names.
+            // Rollouts that code has started are exported only by name.
             continue;
         }
         let id = wanted.get_or_insert_with(|| entry.rollout.clone());
         if entry.rollout == *id {
             if matches!(entry.event, Event::RolloutStarted(_)) {
-                // Of attempts with the same id, the last one.
+                // Of attempts with the same id, the last one counts.
                 entries.clear();
             }
             entries.push(*entry);

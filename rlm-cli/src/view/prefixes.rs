@@ -1,10 +1,10 @@
-//! `rlm view --check-prefixes`: whether each prompt of a rollout begins with the prompt before it and the reply to that, as a
-//! trainer needs it that takes a rollout for one sequence of tokens.
+//! `rlm view --check-prefixes`: whether each prompt of a rollout begins with the prompt before it and the reply to that. Trainers
+//! need this if they take a rollout for one sequence of tokens.
 //!
 //! Ids of tokens are compared where the server gave them (`prompt_ids`, `reply_ids`), and messages elsewhere: those of the
-//! trajectory, with what it says about requests in which they were not sent as they came. After a summary of older turns, the
-//! next prompt begins anew: that is counted, but not as a fault. Requests that failed, and those for summaries, are not prompts
-//! of turns.
+//! trajectory, with its notes on messages that were changed before they were sent. After a summary of older turns, the next
+//! prompt begins anew: that is counted, but not as a fault. Requests that failed, and those for summaries, are not prompts of
+//! turns.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -17,13 +17,13 @@ use serde_json::Value as Json;
 
 use super::input::{Remarks, none_of};
 use super::rlms;
-use super::text::word;
+use crate::text::word;
 use crate::usage::Usage;
 
 /// Places of the ids of a prompt's tokens in `extra`: of vLLM and Fireworks, and of SGLang.
 const PROMPT_IDS: [&str; 2] = ["/prompt_token_ids", "/sglext/input_ids"];
 
-/// Places of those of a reply's tokens.
+/// Places of the ids of a reply's tokens in `extra`.
 const REPLY_IDS: [&str; 3] = ["/token_ids", "/response_token_ids", "/sglext/output_ids"];
 
 /// Checks the rollouts of a trajectory, or only the one asked for, and prints the results: of each turn, or only of those whose
@@ -104,9 +104,9 @@ impl Rollouts {
 #[derive(Debug, Default)]
 struct Rollout {
     id: String,
-    /// The messages of the next prompt; after a summary, those from it on.
+    /// The messages of the next prompt; after a summary, those since the summary.
     messages: Vec<Said>,
-    /// A summary has replaced messages since the last prompt.
+    /// True if a summary has replaced messages since the last prompt.
     is_compacted: bool,
     last: Option<Prompt>,
     /// The finding for each turn.
@@ -127,9 +127,9 @@ struct Said {
 struct Prompt {
     turn: u32,
     messages: Vec<Said>,
-    /// The ids of its tokens and then of its reply's.
+    /// The ids of the tokens of the prompt and of its reply.
     ids: Option<Vec<u64>>,
-    /// The number of its tokens, if the server counted them.
+    /// The number of the prompt's tokens, if the server counted them.
     tokens: Option<u64>,
 }
 
@@ -140,7 +140,7 @@ enum Found {
     ByTokens,
     ByMessages,
     Compacted,
-    /// It does not begin with the one before: where and why.
+    /// The prompt does not begin with the one before: where and why.
     Differs(String),
 }
 
@@ -162,7 +162,7 @@ impl Rollout {
         hasher.write(message.to_string().as_bytes());
         let said = Said { hash: hasher.finish(), is_reply: *kind == MessageKind::Reply };
         match kind {
-            // A second one replaces the first.
+            // A second system prompt replaces the first.
             MessageKind::System if !self.messages.is_empty() => self.messages[0] = said,
             MessageKind::Summary => {
                 self.is_compacted = true;
@@ -174,7 +174,7 @@ impl Rollout {
 
     fn add_prompt(&mut self, call: &ModelCall) {
         let ids = call.extra.as_ref().and_then(|extra| ids_at(extra, &PROMPT_IDS));
-        // With retries, the tokens of failed attempts are among them.
+        // After retries, the count includes the tokens of failed attempts.
         let is_exact = !call.usage_estimated && call.attempts == 1;
         let tokens = is_exact.then_some(call.prompt_tokens);
         let found = match &self.last {

@@ -36,7 +36,7 @@ impl Usage {
         }
     }
 
-    /// With these parts of the tokens.
+    /// The usage with these parts of its tokens.
     pub(super) fn with(self, parts: TokenParts) -> Self {
         Self { parts, ..self }
     }
@@ -62,7 +62,7 @@ impl Usage {
         format!("{sign}{prompt}{of_prompt} + {completion}{of_completion} tokens")
     }
 
-    /// `0.0012 USD`; None if it is unknown.
+    /// `0.0012 USD`; None if the cost is unknown.
     pub(super) fn cost(&self) -> Option<String> {
         (!self.is_unpriced).then(|| match self.cost_usd {
             0.0 => "0 USD".to_owned(),

@@ -10,7 +10,7 @@ use super::quantity::Usage;
 use super::rollouts::{Rollout, Rollouts, Step};
 use crate::tokens::TokenParts;
 
-/// Characters of a question or an answer.
+/// Most characters of a question or an answer.
 const WORDS: usize = 300;
 
 /// A rollout in the overview.
@@ -20,7 +20,7 @@ pub(super) struct Row<'a> {
     /// The number of its latest entry.
     stamp: u64,
     id: &'a str,
-    /// The rollout that has started it, the turn and the call.
+    /// The rollout that has started this one, the turn and the call.
     parent: Option<usize>,
     turn: Option<u32>,
     call: Option<&'a str>,

@@ -1,10 +1,10 @@
-//! Which rollouts have what is searched for.
+//! The search for rollouts by words of their texts.
 
 use super::rollouts::{Rollout, Step};
-use super::text::Text;
+use crate::text::Text;
 
 impl Rollout {
-    /// Reports whether its texts have all these words, which are in small letters.
+    /// Reports whether the rollout's texts have all these words, which are in small letters.
     pub(super) fn has_words(&self, words: &[String]) -> bool {
         let mut missing: Vec<&str> = words.iter().map(String::as_str).collect();
         self.see_texts(&mut |text| {
@@ -16,7 +16,7 @@ impl Rollout {
         missing.is_empty()
     }
 
-    /// Shows each of its texts.
+    /// Gives each of the rollout's texts to `see`.
     fn see_texts(&self, see: &mut dyn FnMut(&str)) {
         let mut see_all = |texts: &[Option<&Text>]| {
             for text in texts.iter().flatten() {

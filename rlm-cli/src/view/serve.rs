@@ -46,12 +46,13 @@ use tokio::sync::{Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
+use super::html;
 use super::live::{Live, yield_to_others};
 use super::row::rows;
-use super::{html, text};
 use crate::environment::Environment;
 use crate::runs::Runs;
 use crate::tell;
+use crate::text;
 use crate::usage::Usage;
 
 /// The port, unless another program has it: pages that are open find the next server.
@@ -60,10 +61,10 @@ const PORT: u16 = 7569;
 /// Least time between two messages to a page.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Most time between them, where there is news.
+/// Most time between two messages to a page, where there is news.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A message may take this part of the time.
+/// Making messages may take one part in this many of the time.
 const PART_OF_TIME: u32 = 10;
 
 /// Time between comments on a stream without news, which show that a page has gone.
@@ -72,7 +73,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Time for which a trajectory is known after the last page that shows it: a tab that is not seen has no stream.
 const KEPT: Duration = Duration::from_secs(120);
 
-/// Connections at once: a browser has some six for all of its tabs. Those beyond wait, without a descriptor of this process.
+/// Connections at once: a browser has some six for all of its tabs. Further ones wait, without a descriptor of this process.
 const MOST_CONNECTIONS: usize = 64;
 
 /// Time in which a request's head comes, and in which a browser takes a part of an answer.
@@ -94,7 +95,7 @@ pub(crate) enum Shown {
     File(PathBuf),
 }
 
-/// A server that has its address.
+/// A server that listens at its address.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: std::net::TcpListener,
@@ -181,13 +182,13 @@ impl Server {
     }
 }
 
-/// A name of the file for a path: an open page is that of one file.
+/// The name of a file in paths. It never stands for another file.
 fn name_of(file: &Path) -> String {
     hex(&Sha256::digest(file.as_os_str().as_encoded_bytes())[..8])
 }
 
 impl Serving {
-    /// Waits until pages that are open have what was written last; not at all if there is none.
+    /// Waits until open pages have what was written last; does nothing if there are none.
     pub(crate) async fn catch_up(&self) {
         let is_read = self.0.lives().values().any(|live| live.strong_count() > 0);
         if is_read {
@@ -203,14 +204,14 @@ fn secret(environment: &Environment) -> anyhow::Result<Secret> {
     let file = dir.join("page-token");
     let keep = || -> io::Result<Option<Secret>> {
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-        // For its owner alone.
+        // Only the owner can read a temporary file.
         let mut made = tempfile::NamedTempFile::new_in(&dir)?;
         made.write_all(new.reveal().as_bytes())?;
         match made.persist_noclobber(&file) {
             Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => return Err(error.error),
             _ => {}
         }
-        // What somebody put there may be a link or a FIFO.
+        // The file may be a link or a FIFO that somebody put there.
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let mut kept = File::options().read(true).custom_flags(flags.bits()).open(&file)?;
         let found = kept.metadata()?;
@@ -248,7 +249,7 @@ async fn serve(Server { listener, page }: Server) -> io::Result<()> {
     loop {
         let permit = connections.clone().acquire_owned().await.expect("it is never closed");
         let Ok((stream, _peer)) = listener.accept().await else {
-            // It may be that no descriptor is free.
+            // There may be no free descriptor.
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
@@ -259,14 +260,14 @@ async fn serve(Server { listener, page }: Server) -> io::Result<()> {
         let served =
             server.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(app.clone()));
         tokio::spawn(async move {
-            // A browser that goes away is no error.
+            // A browser that goes away is not an error.
             _ = served.await;
             drop(permit);
         });
     }
 }
 
-/// Why a request gets nothing.
+/// Why a request is refused.
 #[derive(Debug)]
 struct Refusal(StatusCode, String);
 
@@ -289,7 +290,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("x-frame-options"), "DENY"),
 ];
 
-/// Lets through whoever has the token, from this page or from no page.
+/// Lets a request through if it has the token, and comes from this page or from no page.
 async fn check(
     State(page): State<Arc<Page>>,
     Query(Token { token }): Query<Token>,
@@ -382,13 +383,13 @@ impl Page {
         Ok(live)
     }
 
-    /// All of a trajectory that there is.
+    /// A trajectory that is read up to its present end.
     async fn read(&self, kind: &str, name: &str) -> Result<Arc<Live>, Refusal> {
         let live = self.live(kind, name)?;
         let mut changes = live.changes();
         let is_incomplete = |live: Arc<Live>| blocking(move || live.so_far().is_incomplete());
         while is_incomplete(live.clone()).await {
-            // Its sender is a part of `live`.
+            // The channel's sender is a part of `live`.
             _ = changes.changed().await;
         }
         Ok(live)
@@ -427,7 +428,7 @@ struct Messages {
     /// The reading and the entry up to which the page knows its rows.
     known: Option<(String, u64)>,
     told: Option<String>,
-    /// Before the next one.
+    /// The pause before the next message.
     pause: Duration,
 }
 
@@ -463,7 +464,7 @@ impl Messages {
             Some((instance, known)) if *instance == so_far.instance => Some(*known),
             _ => None,
         };
-        // Not before all is read that was there: the page would look for what has yet to come.
+        // There is no news before everything that was there is read: the page would look for what has yet to come.
         if since == Some(stamp) || so_far.is_incomplete() {
             return None;
         }
@@ -488,7 +489,7 @@ impl Messages {
             })
             .await;
             if let Some(event) = event {
-                // What comes meanwhile goes together.
+                // News that comes before the next message goes together.
                 self.pause = (begun.elapsed() * PART_OF_TIME).clamp(PAUSE, LONGEST_PAUSE);
                 return Some((Ok(event), self));
             }
@@ -539,7 +540,7 @@ async fn search(
     let find = move || {
         let mut hits = Vec::new();
         for at in 0.. {
-            // Taken for each, so that others wait for one rollout at most.
+            // The lock is taken for each rollout, so that others wait for one at most.
             let so_far = live.so_far();
             match so_far.rollouts.list.get(at) {
                 Some(rollout) if !wanted.is_cancelled() => {
@@ -553,7 +554,7 @@ async fn search(
     Ok(Json(blocking(find).await))
 }
 
-/// Runs what may take long beside the requests of others.
+/// Runs work that may take long, without holding up the requests of others.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let work = move || {
         yield_to_others();

@@ -221,7 +221,7 @@ fn failed_rollouts_alone_and_those_with_most_of_something_first() {
 
 #[test]
 fn what_a_request_cost_that_was_cut_off_is_counted() {
-    // Of one that was cancelled, the tokens are not known.
+    // The tokens of a cancelled request are not known.
     for (more, words, tokens) in
         [(100, "3,533 (1,792 cached) + 214 tokens", 3422), (0, "3,433 (1,792 cached) + 214 tokens", 3322)]
     {
@@ -474,7 +474,7 @@ fn tree_of_rollouts() -> String {
         entry(event, |entry| {
             (entry["rollout"], entry["time"]) = (id.into(), time.into());
             if !parent.is_empty() {
-                // Whatever the depth is said to be.
+                // The tree does not depend on the depth in an entry.
                 (entry["depth"], entry["parent"]) = (u32::MAX.into(), parent.into());
             }
         })
@@ -520,7 +520,7 @@ fn children_name_their_parents_and_follow_them_in_a_tree() {
     let shown = |input: &str| tree(&rollouts(input, IN_TERMINAL), false, false);
     let (tree, again) = (shown(&input), shown(&input.repeat(2)));
     assert!(tree.contains("\n  a.2 · ") && tree.contains("\n    a.1.1 · "), "{tree}");
-    // Of an attempt that was begun again, each has its own.
+    // Each of two attempts with the same id has its own children.
     let ids = again.lines().filter_map(|line| line.trim_start().split(' ').next()).collect::<Vec<_>>();
     assert_eq!(ids.join(" ").matches("a a.2 a.1 a.1.1").count(), 2, "{again}");
 }

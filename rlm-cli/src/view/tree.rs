@@ -10,12 +10,12 @@ use unicode_width::UnicodeWidthStr;
 
 use super::facts;
 use super::rollouts::{Batch, Call, End, Output, Prompt, Rollout, Rollouts, Start, Step, Thought, Turn};
-use super::text::{Text, without_tabs, word, wrap};
+use crate::text::{Text, without_tabs, word, wrap};
 
 /// Narrowest that text is wrapped to, in columns.
 const MIN_WIDTH: usize = 20;
 
-/// Levels of a tree that are seen as such.
+/// Most levels of a tree that are indented.
 const MAX_INDENTS: usize = 20;
 
 /// Prompts of a batch that are shown unless all are: this many from its beginning, and as many further ones that failed.
@@ -39,8 +39,8 @@ pub(super) struct TreeStyle {
     pub(super) is_full: bool,
 }
 
-/// Prints rollouts. Several are first listed in a line each, as the tree that they are. Those below the first ones are whole only if
-/// nothing is to be left out.
+/// Prints rollouts. Several are first listed, one line each, as a tree. Then rollouts of the lowest depth are printed, and the
+/// others only if nothing is to be left out.
 pub(super) fn print(rollouts: &Rollouts, look: TreeStyle, output: &mut dyn Write) -> io::Result<()> {
     let mut tree = Tree { look, output };
     if rollouts.list.len() > 1 {
@@ -82,7 +82,7 @@ impl Following {
         Self { look, printed: Vec::new(), latest: None }
     }
 
-    /// Prints what has come.
+    /// Prints the parts that have come since the last call.
     pub(super) fn print(&mut self, rollouts: &Rollouts, output: &mut dyn Write) -> io::Result<()> {
         let mut tree = Tree { look: self.look, output };
         self.printed.resize(rollouts.list.len(), Printed::default());

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use syn::{Attribute, File, Item, UseTree, Visibility};
 
@@ -21,12 +21,14 @@ const CRATES: [&str; 8] = [
     "rlm-cli/src",
 ];
 
+/// The directories of these whose folders, at the top, do not import each other either.
+const WHOSE_FOLDERS: [&str; 3] = ["rlm-worker-python/src", "rlm-env/src", "rlm-cli/src"];
+
 /// The path of a module in its crate: `["rollout", "log"]`.
 type ModulePath = Vec<String>;
 
 /// A module in a file of its own.
 struct Module {
-    file: PathBuf,
     /// The full paths of what it imports.
     imports: Vec<ModulePath>,
     /// The names that it passes on: the name that each has here, and its full path. A glob has the name `*`.
@@ -37,40 +39,53 @@ type Modules = BTreeMap<ModulePath, Module>;
 
 #[test]
 fn no_files_import_each_other() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let circles: Vec<_> = CRATES.iter().flat_map(|dir| circles(&root.join(dir))).collect();
-    assert!(circles.is_empty(), "files import each other:\n{}", circles.join("\n"));
+    let circles: Vec<_> = CRATES.iter().flat_map(|src| circles(&arrows(src))).collect();
+    assert!(circles.is_empty(), "files import each other: {circles:#?}");
 }
 
-/// The circles of a crate, each as the names of its files.
-fn circles(src: &Path) -> Vec<String> {
+#[test]
+fn no_folders_import_each_other() {
+    let folder = |path: &ModulePath| path.first().cloned().unwrap_or_default();
+    for src in WHOSE_FOLDERS {
+        let mut of_folders: Arrows<String> = BTreeMap::new();
+        for (path, targets) in arrows(src) {
+            let from = folder(&path);
+            let targets: Vec<_> = targets.iter().map(folder).filter(|target| *target != from).collect();
+            of_folders.entry(from).or_default().extend(targets);
+        }
+        let circles = circles(&of_folders);
+        assert!(circles.is_empty(), "folders of {src} import each other: {circles:#?}");
+    }
+}
+
+/// The modules that each module imports from.
+type Arrows<T> = BTreeMap<T, BTreeSet<T>>;
+
+fn arrows(src: &str) -> Arrows<ModulePath> {
+    let src = &Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(src);
     let mut modules = Modules::new();
     let root = ["lib.rs", "main.rs"].map(|name| src.join(name)).into_iter().find(|file| file.exists());
     load(&root.unwrap(), src, Vec::new(), &mut modules);
-    let arrows: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> = modules
-        .iter()
-        .map(|(path, module)| {
-            let targets = module.imports.iter().filter_map(|import| defining_module(&modules, import, 0));
-            (path, targets.filter(|target| *target != path).collect())
-        })
-        .collect();
-    let mut reached: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> = BTreeMap::new();
-    for start in arrows.keys().copied() {
+    let targets = |path: &ModulePath, module: &Module| -> BTreeSet<ModulePath> {
+        let targets = module.imports.iter().filter_map(|import| defining_module(&modules, import, 0));
+        targets.filter(|target| *target != path).cloned().collect()
+    };
+    modules.iter().map(|(path, module)| (path.clone(), targets(path, module))).collect()
+}
+
+fn circles<T: Clone + Ord>(arrows: &Arrows<T>) -> BTreeSet<Vec<T>> {
+    let mut reached: BTreeMap<&T, BTreeSet<&T>> = BTreeMap::new();
+    for start in arrows.keys() {
         let (mut seen, mut next) = (BTreeSet::new(), vec![start]);
         while let Some(path) = next.pop() {
-            next.extend(arrows[path].iter().copied().filter(|target| seen.insert(*target)));
+            next.extend(arrows.get(path).into_iter().flatten().filter(|target| seen.insert(*target)));
         }
         reached.insert(start, seen);
     }
-    let in_circle = |a: &ModulePath, b: &ModulePath| reached[a].contains(b) && reached[b].contains(a);
-    let circles: BTreeSet<Vec<_>> = arrows
-        .keys()
-        .filter(|path| in_circle(path, path))
-        .map(|path| {
-            arrows.keys().filter(|other| in_circle(path, other)).map(|path| &modules[*path].file).collect()
-        })
-        .collect();
-    circles.into_iter().map(|files| format!("{files:?}")).collect()
+    let reaches = |a: &T, b: &T| reached.get(a).is_some_and(|seen| seen.contains(b));
+    let in_circle = |a: &T, b: &T| reaches(a, b) && reaches(b, a);
+    let in_any = arrows.keys().filter(|path| in_circle(path, path));
+    in_any.map(|path| arrows.keys().filter(|other| in_circle(path, other)).cloned().collect()).collect()
 }
 
 /// Reads a module and those below it.
@@ -78,7 +93,7 @@ fn load(file: &Path, dir: &Path, path: ModulePath, modules: &mut Modules) {
     let text = fs::read_to_string(file).unwrap();
     let File { items, .. } =
         syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let mut module = Module { file: file.to_owned(), imports: Vec::new(), passed_on: Vec::new() };
+    let mut module = Module { imports: Vec::new(), passed_on: Vec::new() };
     let children: Vec<String> = items.iter().filter_map(child).collect();
     for item in &items {
         let Item::Use(item) = item else { continue };

@@ -111,7 +111,7 @@ fn shutdown(stand: &Stand<'_>) -> Check {
     worker.send(br#"{"shutdown": true}"#)?;
     worker.must_end(0)?;
     let mut bytes = Vec::new();
-    // It is opened without waiting, and nobody writes any more.
+    // The FIFO is opened without waiting, and nobody writes any more.
     let read = std::io::Read::read_to_end(&mut &fifo, &mut bytes);
     that(
         bytes.is_empty(),

@@ -149,7 +149,7 @@ fn newline_at_end(stand: &Stand<'_>) -> Check {
 fn blocking(stand: &Stand<'_>) -> Check {
     let mut worker = stand.start()?;
     let path = stand.control("rlm_res");
-    // Not joined: a thread that waits for ever ends with the process.
+    // The thread is not joined: one that waits for ever ends with the process.
     let (sender, documents) = mpsc::channel();
     std::thread::spawn(move || {
         for _ in 0..REPEATED {

@@ -19,26 +19,26 @@ pub(super) use self::operations::info;
 /// A case.
 #[derive(Debug)]
 pub(super) struct Case {
-    /// Its stable name.
+    /// The stable name of the case.
     pub(super) id: &'static str,
     /// The section of `docs/protocol.md` with the promise.
     pub(super) section: &'static str,
-    /// The promise, in the words of that section.
+    /// The promise, in the words of the section.
     pub(super) promise: &'static str,
     /// Knowledge of the worker's language without which the case is skipped.
     pub(super) needs: Needs,
-    /// Checks it. Each case has a stand of its own.
+    /// Checks the promise. Each case has a stand of its own.
     pub(super) run: fn(&Stand<'_>) -> Check,
 }
 
 /// Knowledge of a worker's language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
-    /// Nothing: it runs no code.
+    /// No knowledge: the case runs no code.
     Nothing,
-    /// One of those that the suite has code for.
+    /// Any language that the suite has code for.
     Any,
-    /// This one.
+    /// This language.
     Only(ReplLanguage),
 }
 

@@ -132,7 +132,7 @@ fn set_changes_nothing_else(stand: &Stand<'_>) -> Check {
 fn set_size_limit(stand: &Stand<'_>) -> Check {
     let mut worker = stand.start()?;
     for (bytes, is_refused) in [(1 << 20, false), ((1 << 20) + 1, true)] {
-        // Two of them are quotation marks.
+        // Two of the bytes are quotation marks.
         let variables = json!({"large": "x".repeat(bytes - 2)});
         let response = worker.request(json!({"op": "set", "variables": variables}))?;
         match is_refused {

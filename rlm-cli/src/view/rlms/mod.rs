@@ -9,7 +9,7 @@ mod write;
 pub(super) use self::read::Reader;
 pub(super) use self::write::write;
 
-/// Reports whether a file that begins with these bytes is one of RLMLogger. Entries of trajectories begin otherwise.
+/// Reports whether a file that begins with these bytes is one of RLMLogger. Trajectories begin in another way.
 pub(super) fn begins(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().starts_with(b"{\"type\"")
 }

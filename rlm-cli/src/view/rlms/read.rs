@@ -263,7 +263,7 @@ impl Entries<'_> {
             return Ok(());
         }
         self.depth += 1;
-        // It is a rollout of its own.
+        // An RLM that was spawned is a rollout of its own.
         let id = format!("{rollout}.{call_id}.{}", index + 1);
         for iteration in &child.iterations {
             self.iteration(&id, &child.run_metadata, iteration)?;

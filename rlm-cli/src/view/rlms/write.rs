@@ -29,11 +29,11 @@ struct Log<'a, W> {
     number: u64,
     /// The moment at which the newest request to the model began.
     began: f64,
-    /// The iteration whose calls still come.
+    /// The iteration whose calls are still to come.
     open: Option<Iteration>,
 }
 
-/// A reply, and what came of it.
+/// A reply, and the calls in it.
 struct Iteration {
     prompt: Vec<Json>,
     response: String,
@@ -188,7 +188,7 @@ fn sub_call(call: &SubCall) -> Json {
         "response": call.reply.as_ref().map(message_words).unwrap_or_default(),
         "usage_summary": {"model_usage_summaries": {call.model.as_str(): usage}},
         "execution_time": call.seconds,
-        // Their visualizer reads these.
+        // The visualizer of rlms reads these fields.
         "prompt_tokens": call.prompt_tokens,
         "completion_tokens": call.completion_tokens,
     });
@@ -198,7 +198,7 @@ fn sub_call(call: &SubCall) -> Json {
     line
 }
 
-/// A message of a prompt, as RLMLogger has them: without what servers add, such as signatures.
+/// A message of a prompt in the form of RLMLogger: without what servers add, such as signatures.
 fn prompted(message: &Json) -> Json {
     json!({"role": message["role"], "content": message_words(message)})
 }

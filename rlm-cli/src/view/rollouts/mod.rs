@@ -12,17 +12,17 @@ use rlm_env::trajectory::{Entry, Event, images_dir};
 pub(super) use self::rollout::{
     Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Thought, Turn,
 };
-use super::text::Lengths;
+use crate::text::Lengths;
 
 /// The rollouts of a file, in the order of their first entries.
 #[derive(Debug, Default)]
 pub(super) struct Rollouts {
     pub(super) list: Vec<Rollout>,
-    /// Rollouts that are left out before the first one.
+    /// Number of rollouts that are left out before the first one.
     skipped: usize,
-    /// The index in the list, by id.
+    /// The index of each rollout in the list, by id.
     places: HashMap<String, usize>,
-    /// The first rollout with a question, by its hash.
+    /// The first rollout with a question, by the question's hash.
     questions: HashMap<u64, usize>,
     lengths: Lengths,
     /// The directory with the images of the file; empty if they are read from elsewhere.
@@ -34,7 +34,7 @@ pub(super) struct Rollouts {
 impl Rollouts {
     /// No rollouts of a file yet; None stands for standard input.
     pub(super) fn new(file: Option<&Path>, lengths: Lengths) -> Self {
-        // A link to a file has its images where that is.
+        // The images of a linked file lie beside the link's target.
         let whole = file.map(|file| file.canonicalize().unwrap_or_else(|_| file.to_owned()));
         Self { lengths, images: whole.as_deref().map(images_dir).unwrap_or_default(), ..Self::default() }
     }
@@ -56,7 +56,7 @@ impl Rollouts {
         let place = match place.filter(|place| !begins_anew(&self.list[*place])) {
             Some(place) => place,
             None => {
-                // Of attempts with the same id, the last one so far.
+                // Of attempts with the same id, the last one so far counts.
                 let parent = match &entry.event {
                     Event::RolloutStarted(started) => started.parent.as_ref(),
                     _ => None,
@@ -75,7 +75,7 @@ impl Rollouts {
         };
         let rollout = &mut self.list[place];
         rollout.stamp = self.stamp;
-        // Scoring is no part of it.
+        // Scoring is not a part of the rollout's time.
         if !matches!(entry.event, Event::RolloutScored(_)) {
             rollout.last = rollout.last.max(entry.time);
         }

@@ -13,9 +13,9 @@ use serde_json::Value as Json;
 
 use super::rollout::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Thought, Turn};
 use crate::replies::{self, message_words, reply_words};
+use crate::text::{Length, Lengths, Text, one_line, word};
 use crate::tokens::TokenParts;
 use crate::view::quantity::Usage;
-use crate::view::text::{Length, Lengths, Text, one_line, word};
 
 /// Reasons why a reply ends that are not shown.
 const ORDINARY: [&str; 2] = ["stop", "tool_calls"];
@@ -116,7 +116,7 @@ impl Rollout {
         let text = Text::new(&words, lengths.text);
         match message.kind {
             MessageKind::System => self.system = Some(text),
-            // The first entry has the first one already.
+            // The rollout's first entry has the first question already.
             MessageKind::Question if message.turn == 0 => self.add_images(&message),
             MessageKind::Output => {
                 // A model without tools gets the output of its newest call, which has no id.
@@ -274,7 +274,7 @@ impl Rollout {
 }
 
 impl Turn {
-    /// The tokens of the reasoning of its reply.
+    /// Tokens of reasoning in the turn's reply.
     fn reasoning_tokens(&self) -> u64 {
         let calls = self.steps.iter().rev().filter_map(|step| match step {
             Step::Model(call) if !call.is_summary && call.error.is_none() => Some(call),
@@ -343,7 +343,7 @@ impl End {
     }
 }
 
-/// The spending of a rollout beyond this.
+/// The spending of a rollout that its entries do not show.
 fn beyond(metrics: &Metrics, seen: &Usage) -> Usage {
     let prompt = metrics.root_llm_prompt_tokens.saturating_add(metrics.sub_llm_prompt_tokens);
     let completion = metrics.root_llm_completion_tokens.saturating_add(metrics.sub_llm_completion_tokens);
@@ -352,7 +352,7 @@ fn beyond(metrics: &Metrics, seen: &Usage) -> Usage {
     // The cost is that of the whole tree.
     let below: Option<f64> = metrics.depths.values().map(|depth| depth.cost_usd).sum();
     let own = metrics.cost_usd.zip(below).map(|(whole, below)| (whole - below - seen.cost_usd).max(0.0));
-    // Of a cancelled request the tokens are not known. The rest is what sums of floats leave.
+    // The tokens of a cancelled request are not known. A difference this small comes from adding floats.
     let parts = TokenParts::from(metrics).beyond(seen.parts);
     if prompt == 0 && completion == 0 && own.is_none_or(|cost| cost < 1e-9) {
         return Usage::default();
@@ -382,7 +382,7 @@ fn metrics(metrics: &Json) -> Vec<(String, String)> {
     shown
 }
 
-/// The reasoning of a reply, of which these tokens are.
+/// The reasoning of a reply, with this many tokens.
 fn thought(reply: &Json, tokens: u64, length: Option<Length>) -> Option<Thought> {
     let thought = replies::Thought::of(reply, tokens)?;
     Some(Thought { line: one_line(&thought.line()), text: Text::new(&thought.text, length) })

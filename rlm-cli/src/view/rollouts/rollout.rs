@@ -7,8 +7,8 @@ use rlm_core::protocol::{Answer, Outcome, Response};
 use rlm_env::rollout::Callbacks;
 use rlm_env::trajectory::{ImagePlace, MessageKind};
 
+use crate::text::Text;
 use crate::view::quantity::Usage;
-use crate::view::text::Text;
 
 /// A rollout.
 #[derive(Debug)]
@@ -16,15 +16,15 @@ pub(in crate::view) struct Rollout {
     pub(in crate::view) id: String,
     /// The directory with the images of its trajectory; empty if that is not a file.
     pub(super) images: PathBuf,
-    /// Its number in the file, from 0: links name it.
+    /// The number of the rollout in the file, from 0: links name it.
     pub(in crate::view) at: usize,
-    /// The number of its latest entry in the file, from 1.
+    /// The number of the rollout's latest entry in the file, from 1.
     pub(in crate::view) stamp: u64,
-    /// The number of rollouts above it, and the one that has started it.
+    /// The number of rollouts above this one.
     pub(in crate::view) depth: usize,
-    /// The place in the list of the one whose code has started it, if that is in the file.
+    /// The place in the list of the rollout whose code has started this one, if it is in the file.
     pub(in crate::view) parent: Option<usize>,
-    /// The turn of the call whose code has started it, and the call.
+    /// The turn and the id of the call whose code has started this rollout.
     pub(in crate::view) parent_turn: Option<u32>,
     pub(in crate::view) parent_call: Option<String>,
     /// Times of its first and last entry, in seconds since the epoch.
@@ -35,13 +35,13 @@ pub(in crate::view) struct Rollout {
     pub(in crate::view) turns: Vec<Turn>,
     pub(in crate::view) end: Option<End>,
     pub(in crate::view) score: Option<f64>,
-    /// Why it has none.
+    /// Why the rollout has no score.
     pub(in crate::view) unscored: Option<String>,
     /// The number of the first rollout with its question.
     pub(in crate::view) asks: usize,
     /// The usage of all models.
     pub(in crate::view) usage: Usage,
-    /// The part of it of requests that were cut off, which have no entry.
+    /// The part of the usage by requests that were cut off, which have no entry.
     pub(in crate::view) cut_off: Usage,
     /// The answer after the last call, to show it only when it changes.
     pub(super) answer: Answer,
@@ -101,7 +101,7 @@ pub(in crate::view) struct ModelCall {
 /// The reasoning of a reply.
 #[derive(Debug)]
 pub(in crate::view) struct Thought {
-    /// Its length and first words.
+    /// The length and the first words of the reasoning.
     pub(in crate::view) line: String,
     pub(in crate::view) text: Text,
 }
@@ -113,7 +113,7 @@ pub(in crate::view) struct Call {
     /// The code for a REPL, the arguments for other tools.
     pub(in crate::view) input: Option<Text>,
     pub(in crate::view) began: f64,
-    /// None if it still runs or was never started.
+    /// The time of the call; None if it still runs or was never started.
     pub(in crate::view) seconds: Option<f64>,
     pub(in crate::view) has_begun: bool,
     pub(in crate::view) output: Option<Output>,
@@ -155,7 +155,7 @@ pub(in crate::view) struct Prompt {
     pub(in crate::view) error: Option<Text>,
     pub(in crate::view) usage: Usage,
     pub(in crate::view) seconds: f64,
-    /// Requests for it, and attempts at them with retries.
+    /// Number of requests for the prompt, and of attempts with retries.
     pub(in crate::view) requests: u32,
     pub(in crate::view) attempts: u32,
 }
@@ -193,7 +193,7 @@ impl Rollout {
 }
 
 impl Call {
-    /// Reports whether it failed or was stopped.
+    /// Reports whether the call failed or was stopped.
     pub(in crate::view) fn has_failed(&self) -> bool {
         self.error.is_some()
             || self.output.as_ref().is_some_and(|output| output.response.outcome != Outcome::Ok)

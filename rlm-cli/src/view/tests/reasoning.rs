@@ -1,4 +1,4 @@
-//! Reasoning, and what else replies have beside their texts.
+//! Reasoning, and the other parts of replies besides their texts.
 
 use super::*;
 

@@ -42,7 +42,7 @@ impl Events {
         let write = move || write(&received).inspect_err(|_| token.cancel());
         let thread = thread::Builder::new().name("rlm-events".to_owned()).spawn(write)?;
         let token = closed.clone();
-        // It ends with the process.
+        // The thread ends with the process.
         let watch = move || {
             wait_for_close();
             token.cancel();

@@ -1,4 +1,4 @@
-//! From settings to a host and a rollout.
+//! The host and the rollout that settings describe.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -15,21 +15,20 @@ use rlm_env::trajectory::Writer;
 use rlm_env::unstable::SubLlmPrompt;
 use rlm_env::{ContextFilter, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
 use rlm_rootd::{
-    Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, McpServers, Models, ModelsConfig, ModelsError,
-    Prices, Proxy, Retries, ServerRules, SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
+    Budget, BudgetTool, HttpModel, Ledger, LlmBatch, McpServers, Models, Prices, SubLlm, SubLlmOptions, Tool,
+    check_sampling, load_tools,
 };
-use serde_json::Value as Json;
 
+use super::servers::{Of, Servers, models};
 use crate::config::table::{
-    ANSWER_SCHEMA, API, BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CHILD_TOOLS,
-    CONTEXT_TOKENS, DEPTH_MODELS, EXCLUDE, FINAL_FUNCTIONS, GITIGNORE, HEADERS, KEEP, KEEP_REASONING,
-    LANGUAGE, MAX_CHILDREN, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_DEPTH, MAX_OUTPUT_CHARS,
-    MAX_RETRIES, MAX_TURNS, MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT,
-    SAMPLING, SERVER, SERVER_PARALLELISM, SHOW_IMAGES, STREAM, SUB_API, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL,
-    SUB_PARALLELISM, SUB_SAMPLING, SUB_SERVER, SUMMARIZE_TURNS, TIMEOUT, TOKEN_IDS, TOOL_CALLS, TOOLS,
-    TRAJECTORY, VERBOSITY,
+    ANSWER_SCHEMA, BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CHILD_TOOLS, CONTEXT_TOKENS,
+    DEPTH_MODELS, EXCLUDE, FINAL_FUNCTIONS, GITIGNORE, KEEP, KEEP_REASONING, LANGUAGE, MAX_CHILDREN,
+    MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_DEPTH, MAX_OUTPUT_CHARS, MAX_TURNS, MESSAGES_IN_CONTEXT,
+    MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, SAMPLING, SHOW_IMAGES, SUB_BASE_URL, SUB_MODEL,
+    SUB_PARALLELISM, SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOKEN_IDS, TOOL_CALLS, TOOLS, TRAJECTORY,
+    VERBOSITY,
 };
-use crate::config::{Fields, KeySource, Setting, Settings, digest, without_credentials};
+use crate::config::{Settings, digest};
 use crate::environment::Environment;
 use crate::evaluation::Provenance;
 use crate::mcp_servers::DeclaredServers;
@@ -47,7 +46,7 @@ pub(crate) struct Setup {
     pub(crate) rollout: RolloutConfig,
     /// The models and settings, for results.
     pub(crate) provenance: Provenance,
-    /// Where the settings of the root model's server are from, in words.
+    /// The origin of the settings of the root model's server, in words.
     pub(crate) server_settings: String,
     pub(crate) root_models: Arc<Models>,
     mcp_servers: DeclaredServers,
@@ -246,98 +245,6 @@ pub(crate) fn sinks(trajectory: Option<&Path>) -> Result<Vec<Arc<dyn Sink>>, Usa
     }
 }
 
-/// The servers of models.
-struct Servers {
-    root: Arc<Models>,
-    sub: Arc<Models>,
-    sub_model: String,
-}
-
-impl Servers {
-    fn new(settings: &Settings, environment: &Environment) -> anyhow::Result<Self> {
-        let model = settings.require(&MODEL, "the model")?;
-        let base_url = settings.require(&BASE_URL, "the address of the model")?;
-        let sub_model = settings.get(&SUB_MODEL).unwrap_or_else(|| model.clone());
-        let sub_base_url = settings.get(&SUB_BASE_URL).unwrap_or_else(|| base_url.clone());
-        let has_one_key = settings.key(environment)?.key() == settings.sub_key(environment)?.key();
-        let has_other_settings = settings.get(&SUB_HEADERS).is_some()
-            || settings.get(&SUB_API).is_some()
-            || settings.get(&SUB_SERVER).is_some();
-        let has_one_server = base_url == sub_base_url && has_one_key && !has_other_settings;
-        let root = models(settings, environment, &base_url, &model, Of::Root)?;
-        // One server has one limit on parallel requests.
-        let sub = match has_one_server {
-            true => root.clone(),
-            false => models(settings, environment, &sub_base_url, &sub_model, Of::Sub)?,
-        };
-        Ok(Self { root, sub, sub_model })
-    }
-}
-
-/// The root model's name and its server.
-pub(crate) fn root_models(
-    settings: &Settings,
-    environment: &Environment,
-) -> Result<(String, Arc<Models>), Usage> {
-    let model = settings.require(&MODEL, "the model")?;
-    let base_url = settings.require(&BASE_URL, "the address of the model")?;
-    let models = models(settings, environment, &base_url, &model, Of::Root)?;
-    Ok((model, models))
-}
-
-/// Whose server it is: that says which settings hold its key and headers.
-#[derive(Clone, Copy, Debug)]
-enum Of {
-    Root,
-    Sub,
-}
-
-/// A server of models.
-fn models(
-    settings: &Settings,
-    environment: &Environment,
-    base_url: &str,
-    model: &str,
-    of: Of,
-) -> Result<Arc<Models>, Usage> {
-    let (key, flag, headers) = match of {
-        Of::Root => (settings.key(environment)?, "api-key-env", &HEADERS),
-        Of::Sub => (settings.sub_key(environment)?, "sub-api-key-env", settings.sub_headers()),
-    };
-    let (api, server) = match of {
-        Of::Root => (&API, &SERVER),
-        Of::Sub => settings.sub_server(),
-    };
-    let ServerRules { name, rules } = settings.get(server).unwrap_or_default();
-    let config = ModelsConfig {
-        key: check_key(&key, base_url, flag)?,
-        headers: header_values(settings, headers, environment)?,
-        api: settings.get(api),
-        server: name,
-        rules,
-        token_ids: matches!(of, Of::Root) && settings.value(&TOKEN_IDS),
-        stream: settings.value(&STREAM),
-        proxy: Proxy::of_variables(base_url, |name| environment.text(name).ok().flatten().map(str::to_owned)),
-        parallelism: settings.value(&SERVER_PARALLELISM),
-        timeout: settings.value(&REQUEST_TIMEOUT),
-        retries: Retries { max: settings.value(&MAX_RETRIES), ..Retries::default() },
-        ..ModelsConfig::new(base_url, model)
-    };
-    Models::new(config).map(Arc::new).map_err(|error| {
-        let place = match &error {
-            ModelsError::BaseUrl(_) => match settings.get(&SUB_BASE_URL) {
-                Some(sub) if sub == base_url && matches!(of, Of::Sub) => settings.place(&SUB_BASE_URL),
-                _ => settings.place(&BASE_URL),
-            },
-            ModelsError::Header(_) => settings.place(headers),
-            ModelsError::Server(_) => settings.place(server),
-            ModelsError::Key => key.variable().unwrap_or_default().to_owned(),
-            _ => return Usage::new(error.to_string()),
-        };
-        Usage::new(format!("{place}: {error}"))
-    })
-}
-
 /// The root tools in the settings: those of the file, and `llm_batch` and `budget` if a model is set.
 pub(crate) fn live_tools(settings: &Settings, environment: &Environment) -> anyhow::Result<Vec<Tool>> {
     let mut tools = settings.get(&TOOLS).map_or_else(|| Ok(Vec::new()), |file| tools(&file, environment))?;
@@ -368,50 +275,6 @@ pub(crate) fn live_tools(settings: &Settings, environment: &Environment) -> anyh
     Ok(tools)
 }
 
-/// The headers of a setting, with the values of the variables that it names.
-fn header_values(
-    settings: &Settings,
-    setting: &'static Setting<Fields>,
-    environment: &Environment,
-) -> Result<Vec<(String, Key)>, Usage> {
-    let headers = settings.get(setting).unwrap_or_default();
-    let value = |(name, value): (String, Json)| {
-        let text = value.as_str().unwrap_or_default();
-        let Some(variable) = text.strip_prefix('$') else { return Ok((name, Key::new(text))) };
-        if variable.starts_with('$') {
-            return Ok((name, Key::new(variable)));
-        }
-        match environment.text(variable)?.filter(|value| !value.is_empty()) {
-            Some(value) => Ok((name, Key::new(value))),
-            None => Err(Usage::new(format!(
-                "{}: the variable {variable}, which should hold the header {name}, is not set",
-                settings.place(setting)
-            ))),
-        }
-    };
-    headers.into_iter().map(value).collect()
-}
-
-/// The key for a server. A variable that is named must be set, and a server over `https` needs a key.
-fn check_key(place: &KeySource<'_>, base_url: &str, flag: &str) -> Result<Option<Key>, Usage> {
-    if let Some(key) = place.key() {
-        return Ok(Some(Key::new(key)));
-    }
-    let variables = place.variables.join(" or ");
-    match place.variables.as_slice() {
-        [] => Ok(None),
-        _ if place.is_named => {
-            Err(Usage::new(format!("the variable {variables}, which should hold the key, is not set")))
-        }
-        _ if base_url.starts_with("https:") => Err(Usage::new(format!(
-            "the key for {} is not set: set {variables}, name another variable with --{flag}, or send no key \
-             with --{flag} ''",
-            without_credentials(base_url)
-        ))),
-        _ => Ok(None),
-    }
-}
-
 fn prompts(settings: &Settings) -> anyhow::Result<Prompts> {
     let Some(dir) = settings.get(&PROMPTS) else { return Ok(Prompts::new()) };
     Prompts::with_overrides(&dir).map_err(|error| Usage::new(with_causes(&error)).into())
@@ -436,7 +299,7 @@ fn prices(settings: &Settings) -> anyhow::Result<Prices> {
     Ok(Prices::built_in().with(&own))
 }
 
-/// How far code may start rollouts of its own.
+/// The recursion: how far code may start rollouts of its own.
 fn recursion(settings: &Settings, servers: &Arc<Models>, models: Vec<String>) -> Recursion {
     let root_tools = settings.get(&CHILD_TOOLS);
     let level = |model: Option<String>| Level {

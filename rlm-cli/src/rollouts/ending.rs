@@ -4,13 +4,13 @@ use rlm_env::{RolloutResult, StopReason};
 
 use crate::config::AnySetting;
 use crate::config::table::{EXCLUDE, MAX_CONTEXT_BYTES};
-use crate::view::one_line;
+use crate::text::one_line;
 
 /// Exit status without a final answer.
 const NOT_ANSWERED: u8 = 1;
 
 /// The exit status for a result.
-pub(super) fn status(result: &RolloutResult) -> u8 {
+pub(crate) fn status(result: &RolloutResult) -> u8 {
     match result.stop_reason {
         StopReason::Answered => 0,
         reason if is_failure(reason) => crate::ENVIRONMENT_ERROR,
@@ -24,16 +24,16 @@ pub(crate) fn is_failure(reason: StopReason) -> bool {
 }
 
 /// One line on the reason for a missing final answer; None if there is a final answer.
-pub(super) fn words(result: &RolloutResult) -> Option<String> {
+pub(crate) fn words(result: &RolloutResult) -> Option<String> {
     if result.stop_reason == StopReason::Answered {
         return None;
     }
     let error = result.error.as_ref().map(|error| one_line(error.trim_end()));
-    // It is our own: it may name settings.
+    // An error of our own may name settings.
     let is_ours = result.stop_reason == StopReason::SetupFailed;
     let error = if is_ours { error.map(with_flags) } else { error };
     let why = match (result.stop_reason, error) {
-        // It says itself that it is the server's.
+        // The error says itself that it is the server's.
         (StopReason::ModelFailed, Some(error)) => error,
         (other, Some(error)) => format!("{}: {error}", reason(other)),
         (other, None) => reason(other).to_owned(),

@@ -32,7 +32,7 @@ impl<'a> GivenContext<'a> {
     }
 
     /// Refuses a question without a context, from this place of a file or from the command line.
-    pub(super) fn require(&self, place: Option<&str>) -> Result<(), Usage> {
+    pub(crate) fn require(&self, place: Option<&str>) -> Result<(), Usage> {
         if !self.paths.is_empty() {
             return Ok(());
         }

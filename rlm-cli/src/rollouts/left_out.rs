@@ -11,13 +11,13 @@ use crate::warnings::Warnings;
 
 /// Says what the contexts of a run leave out, once each.
 #[derive(Debug)]
-pub(super) struct LeftOutNotices {
+pub(crate) struct LeftOutNotices {
     warnings: Warnings,
     said: Mutex<BTreeSet<String>>,
 }
 
 impl LeftOutNotices {
-    pub(super) fn new(warnings: &Warnings) -> Self {
+    pub(crate) fn new(warnings: &Warnings) -> Self {
         Self { warnings: warnings.clone(), said: Mutex::default() }
     }
 }

@@ -17,8 +17,8 @@ use crate::arguments::{ProgressLevel, RunOptions};
 use crate::display::Display;
 use crate::environment::Environment;
 use crate::live::latest_line;
+use crate::text::one_line;
 use crate::tokens::TokenParts;
-use crate::view::one_line;
 use crate::warnings::Warnings;
 
 /// Lines of the running code that are shown.
@@ -129,7 +129,7 @@ pub(crate) fn money(usd: f64) -> String {
 }
 
 /// How much is to be shown: of lines that are redrawn, nothing without a terminal that can do it.
-pub(super) fn level(options: &RunOptions, environment: &Environment) -> ProgressLevel {
+pub(crate) fn level(options: &RunOptions, environment: &Environment) -> ProgressLevel {
     let given = if options.quiet { Some(ProgressLevel::None) } else { options.progress };
     match given {
         Some(ProgressLevel::Full) => ProgressLevel::Full,
@@ -139,7 +139,7 @@ pub(super) fn level(options: &RunOptions, environment: &Environment) -> Progress
 }
 
 /// Reports whether standard error is a terminal that can show a bar.
-pub(super) fn can_draw(environment: &Environment) -> bool {
+pub(crate) fn can_draw(environment: &Environment) -> bool {
     std::io::stderr().is_terminal() && !environment.is_dumb()
 }
 
@@ -151,7 +151,7 @@ fn bar(length: Option<u64>, template: &str) -> ProgressBar {
 }
 
 /// Shows one rollout: its counts, and the code that runs.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
     max_turns: u32,
     state: Mutex<State>,
@@ -173,8 +173,8 @@ impl fmt::Debug for Progress {
 }
 
 impl Progress {
-    /// None if nothing is to be shown.
-    pub(super) fn new(
+    /// A display of progress; None if nothing is to be shown.
+    pub(crate) fn new(
         level: ProgressLevel,
         max_turns: u32,
         language: ReplLanguage,
@@ -203,22 +203,22 @@ impl Progress {
     }
 
     /// The outcome of the rollout, in one line.
-    pub(super) fn summary(&self, time: Duration) -> String {
+    pub(crate) fn summary(&self, time: Duration) -> String {
         format!("{} · {:.1} s", self.state().tally.summary(), time.as_secs_f64())
     }
 
     /// Says something above the bar.
-    pub(super) fn say(&self, message: &str) {
+    pub(crate) fn say(&self, message: &str) {
         self.bar.suspend(|| crate::tell(format_args!("rlm: {message}")));
     }
 
     /// Takes the bar away.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 
     /// Draws it again.
-    pub(super) fn go_on(&self) {
+    pub(crate) fn go_on(&self) {
         self.bar.reset();
     }
 
@@ -305,7 +305,7 @@ fn fitted(line: &str) -> String {
 /// Shows a batch: how many of its rollouts have ended, and counts of all.
 #[derive(Debug)]
 pub(crate) struct BatchProgress {
-    /// None if nothing is to be drawn.
+    /// The bar; None if nothing is to be drawn.
     bar: Option<ProgressBar>,
     counts: Mutex<Counts>,
 }

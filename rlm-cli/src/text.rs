@@ -5,42 +5,42 @@ use unicode_width::UnicodeWidthChar;
 
 /// The length at which the middle of a text is left out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Length {
-    pub(super) lines: usize,
-    pub(super) characters: usize,
+pub(crate) struct Length {
+    pub(crate) lines: usize,
+    pub(crate) characters: usize,
 }
 
 /// Lengths of texts by kind. None: the whole text.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lengths {
+pub(crate) struct Lengths {
     /// Most characters of outputs, messages and answers.
-    pub(super) text: Option<Length>,
+    pub(crate) text: Option<Length>,
     /// Most characters of code and arguments.
-    pub(super) code: Option<Length>,
+    pub(crate) code: Option<Length>,
     /// Most characters of prompts of sub-LLMs and their replies.
-    pub(super) sub_call: Option<Length>,
+    pub(crate) sub_call: Option<Length>,
 }
 
 /// A text without its middle, if it is long, and with its control characters made visible.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Text {
-    pub(super) head: String,
-    pub(super) left_out: Option<LeftOut>,
+pub(crate) struct Text {
+    pub(crate) head: String,
+    pub(crate) left_out: Option<LeftOut>,
     /// Empty where nothing is left out.
-    pub(super) tail: String,
+    pub(crate) tail: String,
 }
 
 /// The size of the part that is left out of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LeftOut {
+pub(crate) struct LeftOut {
     /// Whole lines.
-    pub(super) lines: usize,
-    pub(super) bytes: usize,
+    pub(crate) lines: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Text {
     /// A text cut to a length. A line break at its end is dropped.
-    pub(super) fn new(text: &str, length: Option<Length>) -> Self {
+    pub(crate) fn new(text: &str, length: Option<Length>) -> Self {
         let text = text.strip_suffix('\n').unwrap_or(text);
         let (head, left_out, tail) = match length {
             Some(length) if is_longer(text, length) => {
@@ -59,7 +59,7 @@ impl Text {
         Self { head: visible(head), left_out, tail: visible(tail) }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.head.is_empty() && self.left_out.is_none()
     }
 }
@@ -93,7 +93,7 @@ fn tail_start(text: &str, length: Length) -> usize {
 }
 
 /// A name in one line, cut if it is long.
-pub(super) fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     const LONGEST: usize = 200;
     one_line(&cut(text, LONGEST))
 }
@@ -137,7 +137,7 @@ pub(crate) fn visible(text: &str) -> String {
 }
 
 /// Wraps a line to rows of this many columns, at blanks if possible.
-pub(super) fn wrap(line: &str, width: usize) -> Vec<&str> {
+pub(crate) fn wrap(line: &str, width: usize) -> Vec<&str> {
     let mut rows = Vec::new();
     let (mut start, mut column) = (0, 0);
     // Offset and column after the last blank of the row.
@@ -160,7 +160,7 @@ pub(super) fn wrap(line: &str, width: usize) -> Vec<&str> {
 }
 
 /// A line with its tabs expanded to blanks.
-pub(super) fn without_tabs(line: &str) -> String {
+pub(crate) fn without_tabs(line: &str) -> String {
     const STOP: usize = 8;
     let mut expanded = String::with_capacity(line.len());
     let mut column = 0;

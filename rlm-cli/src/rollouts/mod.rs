@@ -1,4 +1,4 @@
-//! What the commands share that run rollouts: `run` with one and with many, `acp`, `mcp`, `demo`, `replay`.
+//! Code that the commands share which run rollouts: `run` with one and with many, `acp`, `mcp`, `demo`, `replay`.
 
 mod context;
 mod ending;

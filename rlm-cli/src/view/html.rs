@@ -87,7 +87,7 @@ async fn remove_at(mut signals: AnyEndSignal, unfinished: &Path) {
     std::process::exit(status.into());
 }
 
-/// Writes a page. The title has gone through [`visible`](super::visible); everything is escaped here.
+/// Writes a page. The title has gone through [`visible`](crate::text::visible); everything is escaped here.
 pub(super) fn write(output: &mut dyn Write, title: &str, rollouts: Rollouts) -> io::Result<()> {
     let rows = json(&rows(&rollouts, 0));
     // Each rollout is rendered when it is written: a page may be larger than the free memory.

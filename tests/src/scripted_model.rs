@@ -431,13 +431,12 @@ impl Script {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let streams = body["stream"] == true;
         let last = body["messages"].as_array().and_then(|messages| messages.last());
-        let prompt = last.map(|last| match &last["content"] {
-            Value::String(text) => text.clone(),
-            Value::Null => String::new(),
+        let prompt = match last.map(|last| &last["content"]) {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
             // Parts, such as images, are matched as JSON.
-            other => other.to_string(),
-        });
-        let prompt = prompt.unwrap_or_default();
+            Some(parts) => parts.to_string(),
+        };
         let mut rules = self.rules();
         let rule = rules.iter_mut().find(|rule| {
             uri.path() == "/v1/chat/completions"

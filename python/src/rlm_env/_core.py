@@ -384,7 +384,7 @@ class Core:
             self._is_waiting = False
 
     def interrupt(self) -> None:
-        """Interrupts the running call until it ends. Does nothing if there is none."""
+        """Interrupts the running call until it ends. Does nothing if no call runs."""
         if self._running is not None and self.link is not None and not self.is_foreign:
             self._is_stopping = True
             self.link.signal(Signals.SIGINT)

@@ -70,8 +70,7 @@ fn line(text: &str, offset: usize) -> usize {
 }
 
 fn known(name: &str) -> Result<&'static dyn AnySetting, String> {
-    let is_named = |setting: &&&dyn AnySetting| setting.name() == name || setting.former_name() == Some(name);
-    if let Some(setting) = ALL.iter().find(is_named) {
+    if let Some(setting) = ALL.iter().find(|setting| setting.is_named(name)) {
         return Ok(*setting);
     }
     if matches!(name, "api_key" | "sub_api_key") {

@@ -94,9 +94,7 @@ impl Assignments {
             return Err("expected NAME=VALUE, such as max_turns=7".to_owned());
         };
         let name = given.trim().replace('-', "_");
-        let is_meant =
-            |setting: &&&dyn AnySetting| setting.name() == name || setting.former_name() == Some(&*name);
-        let Some(setting) = self.0.iter().find(is_meant) else {
+        let Some(setting) = self.0.iter().find(|setting| setting.is_named(&name)) else {
             let near = nearest(&name, self.0.iter().map(|setting| setting.name()));
             let hint = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
             return Err(format!("there is no setting `{name}` here: {hint}`rlm config` lists all"));

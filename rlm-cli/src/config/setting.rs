@@ -101,6 +101,11 @@ pub(crate) trait AnySetting: fmt::Debug + Sync {
     /// The value of a valid text, in one spelling: `2m` and `120` are one time.
     fn spelling(&self, text: &str) -> String;
 
+    /// True for the setting's name, and for its former one.
+    fn is_named(&self, name: &str) -> bool {
+        self.name() == name || self.former_name() == Some(name)
+    }
+
     /// The setting's flag without the dashes.
     fn flag(&self) -> String {
         flag_of(self.name())

@@ -39,10 +39,7 @@ pub(crate) fn run(shape: Shape, flags: &Flags, environment: &Environment) -> any
 /// One setting in words; None if no setting has this name, flag or variable.
 pub(crate) fn explained(topic: &str) -> Option<String> {
     let name = topic.trim_start_matches('-').replace('-', "_");
-    let is_meant = |setting: &&&dyn AnySetting| {
-        setting.name() == name || setting.former_name() == Some(&*name) || setting.variable() == topic
-    };
-    let setting = *ALL.iter().find(is_meant)?;
+    let setting = *ALL.iter().find(|setting| setting.is_named(&name) || setting.variable() == topic)?;
     let (name, value) = (setting.name(), setting.value_name());
     let fallback =
         setting.fallback_variable().map(|variable| format!(", then {variable}")).unwrap_or_default();

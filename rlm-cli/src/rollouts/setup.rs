@@ -220,7 +220,8 @@ pub(crate) fn context_filter(settings: &Settings) -> Result<ContextFilter, Usage
     ContextFilter::new(settings.value(&GITIGNORE), &exclude).map_err(|error| Usage::new(error.to_string()))
 }
 
-/// Makes the directory for rollouts that are kept, with those above it, for their owner alone, and checks that it takes them. Returns its absolute path.
+/// Makes the directory for rollouts that are kept, and its parents, for their owner alone, and checks that it can be written
+/// to. Returns its absolute path.
 pub(crate) fn make_directory(dir: &Path) -> Result<PathBuf, Usage> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir).and_then(|()| dir.canonicalize());
     let dir =

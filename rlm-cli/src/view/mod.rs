@@ -209,7 +209,7 @@ fn export(input: impl BufRead, asked_for: Option<&str>, output: &mut impl Write)
         let id = wanted.get_or_insert_with(|| entry.rollout.clone());
         if entry.rollout == *id {
             if matches!(entry.event, Event::RolloutStarted(_)) {
-                // Of attempts with the same id, the last one counts.
+                // The last attempt with an id counts.
                 entries.clear();
             }
             entries.push(*entry);

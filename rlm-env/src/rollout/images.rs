@@ -2,9 +2,7 @@
 //!
 //! A server takes a message with images only from the user, so what a call has shown follows the outputs of its reply.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -20,7 +18,7 @@ use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 
-use crate::trajectory::MAX_IMAGE_BYTES;
+use crate::trajectory::read_bounded;
 use crate::workspace::PathWithin;
 
 /// The most bytes of all images of a rollout. Anthropic takes requests of 32 MB.
@@ -47,24 +45,7 @@ impl Image {
     }
 
     fn open(name: &str, path: &Path) -> io::Result<Self> {
-        // Opening a FIFO would wait for its writer.
-        let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
-        Self::of_file(name, file)
-    }
-
-    fn of_file(name: &str, file: File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
-        let mut data = Vec::new();
-        file.take(MAX_IMAGE_BYTES + 1).read_to_end(&mut data)?;
-        if data.len() as u64 > MAX_IMAGE_BYTES {
-            let (found, most) = (size(metadata.len()), size(MAX_IMAGE_BYTES));
-            return Err(io::Error::other(format!(
-                "it has {found}, and an image at most {most}: make it smaller"
-            )));
-        }
+        let data = read_bounded(path, OFlag::empty())?;
         let media_type = media_type(&data)
             .ok_or_else(|| io::Error::other("it is not an image: expected PNG, JPEG, GIF or WebP"))?;
         Ok(Self { name: name.to_owned(), media_type, data: data.into() })

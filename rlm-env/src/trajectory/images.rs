@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nix::fcntl::OFlag;
-use rlm_core::text::hex;
+use rlm_core::text::{hex, size};
+use rlm_rootd::{image_urls, is_data_url};
 use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 
 use super::entry::{Entry, Event};
 
 /// The largest image in bytes. Anthropic takes 5 MiB of base64, which is a third longer than the image.
-pub(crate) const MAX_IMAGE_BYTES: u64 = (5 << 20) / 4 * 3;
+const MAX_IMAGE_BYTES: u64 = (5 << 20) / 4 * 3;
 
 /// Media types of images, and the ends of the names of their files.
 const TYPES: [(&str, &str); 4] =
@@ -42,7 +43,7 @@ pub enum ImagePlace {
 /// The images of a message in a trajectory whose images are in this directory. A file counts by its name, so that both may be
 /// renamed; names that no writer makes do not count.
 pub fn image_places<'a>(message: &'a Json, dir: &'a Path) -> impl Iterator<Item = ImagePlace> + use<'a> {
-    urls(message).filter_map(move |url| {
+    image_urls(message).filter_map(move |url| {
         if decoded(url).is_some() {
             return Some(ImagePlace::Url(url.to_owned()));
         }
@@ -54,29 +55,41 @@ pub fn image_places<'a>(message: &'a Json, dir: &'a Path) -> impl Iterator<Item 
     })
 }
 
-/// Reads an image's file: a regular one, of a size that a writer makes. No link is followed, since anyone may have made them.
+/// Reads an image's file. No link is followed, since anyone may have made them.
 ///
 /// # Errors
-/// The file is missing, or is not one that a writer makes.
+/// The file is missing, is not a regular one, or is larger than an image may be.
 pub fn read_image(path: &Path) -> io::Result<Vec<u8>> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    read_bounded(path, OFlag::O_NOFOLLOW)
+}
+
+/// Reads a regular file of the size of an image, with these flags.
+pub(crate) fn read_bounded(path: &Path, flags: OFlag) -> io::Result<Vec<u8>> {
+    // Opening a FIFO would wait for its writer.
+    let flags = flags | OFlag::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.len() > MAX_IMAGE_BYTES {
-        return Err(io::Error::other("it is no file of an image"));
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut data = Vec::new();
-    file.take(MAX_IMAGE_BYTES).read_to_end(&mut data)?;
+    file.take(MAX_IMAGE_BYTES + 1).read_to_end(&mut data)?;
+    if data.len() as u64 > MAX_IMAGE_BYTES {
+        let (found, most) = (size(metadata.len()), size(MAX_IMAGE_BYTES));
+        return Err(io::Error::other(format!(
+            "it has {found}, and an image at most {most}: make it smaller"
+        )));
+    }
     Ok(data)
 }
 
 /// The message with a word in place of the data of each image.
 pub(crate) fn without_image_data(message: &Json) -> Cow<'_, Json> {
-    if !urls(message).any(is_data) {
+    if !image_urls(message).any(is_data_url) {
         return Cow::Borrowed(message);
     }
     let mut message = message.clone();
-    urls_mut(&mut message).filter(|url| is_data(url)).for_each(|url| *url = "left out".to_owned());
+    urls_mut(&mut message).filter(|url| is_data_url(url)).for_each(|url| *url = "left out".to_owned());
     Cow::Owned(message)
 }
 
@@ -87,8 +100,8 @@ pub(crate) fn without_image_data(message: &Json) -> Cow<'_, Json> {
 pub(super) fn with_files<'a>(entry: &'a Entry, dir: &Path) -> io::Result<Cow<'a, Entry>> {
     let mut entry = Cow::Borrowed(entry);
     let has_data = match &entry.event {
-        Event::Message(message) => urls(&message.message).any(is_data),
-        Event::SubCall(call) => call.messages.iter().flat_map(urls).any(is_data),
+        Event::Message(message) => image_urls(&message.message).any(is_data_url),
+        Event::SubCall(call) => call.messages.iter().flat_map(image_urls).any(is_data_url),
         _ => false,
     };
     if has_data {
@@ -126,15 +139,6 @@ fn decoded(url: &str) -> Option<(Vec<u8>, &'static str)> {
     let (media_type, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
     let (_, end) = TYPES.iter().find(|(known, _)| *known == media_type)?;
     Some((STANDARD.decode(data).ok()?, *end))
-}
-
-fn is_data(url: &str) -> bool {
-    url.starts_with("data:")
-}
-
-fn urls(message: &Json) -> impl Iterator<Item = &str> {
-    let parts = message.get("content").and_then(Json::as_array).into_iter().flatten();
-    parts.filter_map(|part| part.get("image_url")?.get("url")?.as_str())
 }
 
 fn urls_mut(message: &mut Json) -> impl Iterator<Item = &mut String> {

@@ -15,9 +15,8 @@ pub use self::entry::{
     CallEnded, CallStarted, Entry, Event, Message, MessageKind, ModelCall, ModelChanged, ModelRetry,
     QuestionEnded, RolloutEnded, RolloutScored, RolloutStarted, SubCall, VERSION,
 };
-pub(crate) use self::images::MAX_IMAGE_BYTES;
-pub(crate) use self::images::without_image_data;
 pub use self::images::{ImagePlace, image_places, images_dir, read_image};
+pub(crate) use self::images::{read_bounded, without_image_data};
 pub use self::read::{Line, ReadError, Reader, read};
 pub(crate) use self::reasoning::event_without_reasoning;
 #[doc(hidden)]

@@ -26,11 +26,14 @@ const LOCK_TIME: Duration = Duration::from_secs(1);
 /// Writes entries to a file as they happen, one line each. Rollouts of one or several processes may share the file.
 ///
 /// Each line is a single write to a file opened for appending, so lines stay whole whoever else writes, and a killed
-/// process loses no written entry. Images are files in the directory `NAME.images` beside it. Writers take turns by a lock (`flock`), so an unfinished line at the end is not one
-/// that another writer is still writing; it is removed. On a full disk, lines are lost and one error is logged.
+/// process loses no written entry. Writers take turns by a lock (`flock`), so an unfinished line at the end is not one
+/// that another writer is still writing; it is removed. On a full disk, lines are lost and one error is logged. Images are
+/// files in the directory `NAME.images` beside the trajectory.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
+    /// The directory for images.
+    images: PathBuf,
     file: Mutex<File>,
     is_regular: bool,
     /// True once another program has kept the lock for too long.
@@ -66,6 +69,7 @@ impl Writer {
         let [is_locked_out, has_failed, has_failed_images] = [false; 3].map(AtomicBool::new);
         Ok(Self {
             path: path.to_owned(),
+            images: images_dir(path),
             file: Mutex::new(file),
             is_regular,
             is_locked_out,
@@ -95,8 +99,8 @@ impl Sink for Writer {
     fn entry(&self, entry: &Entry) {
         let mut written = Cow::Borrowed(entry);
         if self.is_regular {
-            let dir = images_dir(&self.path);
-            match with_files(entry, &dir) {
+            let dir = &self.images;
+            match with_files(entry, dir) {
                 Ok(with_files) => written = with_files,
                 Err(error) if !self.has_failed_images.swap(true, Relaxed) => {
                     tracing::error!(dir = %dir.display(), %error, "images stay in the trajectory, they cannot be files");

@@ -39,7 +39,7 @@ pub(super) fn message_tokens(message: &Json) -> u64 {
 
 fn json_tokens(json: &Json) -> u64 {
     match json {
-        _ if image_url(json).is_some() => IMAGE_TOKENS,
+        _ if image_url(json).is_some_and(is_data_url) => IMAGE_TOKENS,
         Json::Null | Json::Bool(_) => 1,
         Json::Number(number) => text_tokens(&number.to_string()),
         Json::String(text) => text_tokens(text),
@@ -52,20 +52,26 @@ pub(super) fn fields_tokens(fields: &Map<String, Json>) -> u64 {
     fields.iter().map(|(name, value)| text_tokens(name) + json_tokens(value) + 2).sum()
 }
 
-/// The `data:` URL of a content part, if that is an image.
-pub(super) fn image_url(part: &Json) -> Option<&str> {
-    part.get("image_url")
-        .filter(|_| part["type"] == "image_url")?
-        .get("url")?
-        .as_str()
-        .filter(|url| url.starts_with("data:"))
+/// The URL of a content part, if that is an image.
+fn image_url(part: &Json) -> Option<&str> {
+    part.get("image_url").filter(|_| part["type"] == "image_url")?.get("url")?.as_str()
+}
+
+/// The URLs of the images in a message.
+pub fn image_urls(message: &Json) -> impl Iterator<Item = &str> {
+    message.get("content").and_then(Json::as_array).into_iter().flatten().filter_map(image_url)
+}
+
+/// True if a URL holds the data itself.
+#[must_use]
+pub fn is_data_url(url: &str) -> bool {
+    url.starts_with("data:")
 }
 
 /// Bytes of a message as it is sent, in which an image counts as a text of as many tokens.
 pub(super) fn text_bytes(message: &Json, sent: &str) -> u64 {
-    let parts = message.get("content").and_then(Json::as_array).into_iter().flatten();
     let (mut bytes, mut images) = (sent.len(), 0);
-    for url in parts.filter_map(image_url) {
+    for url in image_urls(message).filter(|url| is_data_url(url)) {
         bytes -= url.len();
         images += 1;
     }

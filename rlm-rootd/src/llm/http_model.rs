@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value as Json};
 
 use super::error::{SubCallError, SubLlmError};
-use super::message::as_reply;
+use super::message::{ChatMessage, as_reply};
 use super::models::Models;
 use super::reply::Reply;
 use super::root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
@@ -78,11 +78,12 @@ impl HttpModel {
         match result {
             Ok(reply) => Ok(ChatReply { request_id, usage, attempts, ..reply }),
             Err(error) => {
-                let images = messages.iter().filter(|message| message.has_images()).count();
-                let kind = match () {
-                    () if !tools.is_empty() && refuses_tools(&error) => ModelErrorKind::NoTools,
-                    () if images > 0 && may_refuse_images(&error) => ModelErrorKind::NoImages,
-                    () => kind(&error, deadline),
+                let kind = if !tools.is_empty() && refuses_tools(&error) {
+                    ModelErrorKind::NoTools
+                } else if messages.iter().any(ChatMessage::has_images) && may_refuse_images(&error) {
+                    ModelErrorKind::NoImages
+                } else {
+                    kind(&error, deadline)
                 };
                 if kind == ModelErrorKind::NoTools && !self.refused_tools.swap(true, Ordering::Relaxed) {
                     tracing::warn!(

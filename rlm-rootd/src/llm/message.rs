@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};
 
 use super::api::Api;
-use super::estimate::{PER_MESSAGE, fields_tokens, image_url, message_tokens, text_bytes};
+use super::estimate::{PER_MESSAGE, fields_tokens, image_urls, is_data_url, message_tokens, text_bytes};
 use super::forms::thoughts;
 
 /// A message of a conversation in OpenAI's form, with its JSON text, so that a long conversation is not written again for each
@@ -65,9 +65,7 @@ impl ChatMessage {
     /// True if the message has images with their data.
     #[must_use]
     pub fn has_images(&self) -> bool {
-        self.get("content")
-            .and_then(Json::as_array)
-            .is_some_and(|parts| parts.iter().any(|part| image_url(part).is_some()))
+        image_urls(self).any(is_data_url)
     }
 
     /// The parts of the message in another interface. They are kept for the first form that is asked for.

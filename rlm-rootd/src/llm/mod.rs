@@ -47,6 +47,7 @@ pub use batch_tool::{LlmBatch, LlmQuery};
 pub use budget_tool::BudgetTool;
 pub use chat::ChatError;
 pub use error::{SubCallError, SubLlmError};
+pub use estimate::{image_urls, is_data_url};
 pub use forms::{
     ArgumentsFault, Fenced, WrittenCall, arguments, fenced, thoughts, tool_named, without_thoughts,
     written_calls,

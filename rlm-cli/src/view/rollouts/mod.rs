@@ -56,7 +56,7 @@ impl Rollouts {
         let place = match place.filter(|place| !begins_anew(&self.list[*place])) {
             Some(place) => place,
             None => {
-                // Of attempts with the same id, the last one so far counts.
+                // The last attempt with an id so far counts.
                 let parent = match &entry.event {
                     Event::RolloutStarted(started) => started.parent.as_ref(),
                     _ => None,

@@ -72,13 +72,19 @@ impl RolloutDriver<'_> {
             }
         }
         // The images follow all outputs: servers refuse another message among those of one reply.
+        self.show_images()?;
+        if let Some(fault) = fault {
+            self.notice(&fault);
+        }
+        Ok(())
+    }
+
+    /// Hands on the images that code has shown.
+    pub(super) fn show_images(&mut self) -> Step {
         let images = self.shown.take();
         if !images.is_empty() {
             let text = Images::Shown(&names(&images)).render(self.prompts)?;
             self.conversation.images(&text, &images);
-        }
-        if let Some(fault) = fault {
-            self.notice(&fault);
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ use super::calls::{Call, CallableTools, ReplyRequest};
 use super::clock::Clock;
 use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
-use super::images::{Shown, names};
+use super::images::Shown;
 use super::log::Log;
 use super::recursion::Recursion;
 use super::registration::RegisteredRollout;
@@ -228,13 +228,8 @@ impl RolloutDriver<'_> {
         self.turns_before = self.conversation.turn();
         self.progress.begin_question();
         let cleared = self.clear_answer().await;
-        // The call that has shown the images has set the answer.
-        let images = self.shown.take();
-        if !images.is_empty()
-            && let Ok(text) = Images::Shown(&names(&images)).render(self.prompts)
-        {
-            self.conversation.images(&text, &images);
-        }
+        // Images that the call with the answer has shown.
+        let cleared = cleared.and_then(|()| self.show_images());
         self.conversation.question(question, &[]);
         match cleared {
             Ok(()) => self.answer(control).await,
@@ -421,9 +416,11 @@ impl RolloutDriver<'_> {
 
     /// Leaves out images that the model's server may have refused; false if the error is another, or there are no images.
     fn leave_images_out(&mut self, error: &ModelError) -> Step<bool> {
-        let is_of_images = error.kind == ModelErrorKind::NoImages;
+        if error.kind != ModelErrorKind::NoImages {
+            return Ok(false);
+        }
         let refused = Images::Refused(&error.message).render(self.prompts)?;
-        Ok(is_of_images && self.conversation.leave_images_out(&refused))
+        Ok(self.conversation.leave_images_out(&refused))
     }
 
     /// Reads a reply.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::protocol::Outcome;
-use rlm_tests::{Setup, Worker, children, shell_status, wait_until};
+use rlm_tests::{AT_ONCE, Setup, Worker, children, shell_status, wait_until};
 use serde_json::json;
 
 /// Starts a child of every kind and leaves a call running in the foreground.
@@ -21,12 +21,10 @@ fn start_children(worker: &mut Worker) {
     wait_until("every child runs", || sleeps(worker) == 8);
 }
 
-/// Waits until every process of the worker is gone, at most 2 s.
+/// Waits until every process of the worker is gone, which happens at once.
 pub(crate) fn assert_all_gone(worker: &Worker) {
     let begun = Instant::now();
-    wait_until("every process is gone", || {
-        worker.processes().is_empty() || begun.elapsed() > Duration::from_secs(2)
-    });
+    wait_until("every process is gone", || worker.processes().is_empty() || begun.elapsed() > AT_ONCE);
     worker.assert_nothing_left();
 }
 
@@ -37,7 +35,7 @@ pub(crate) fn shut_down(mut worker: Worker) {
     let begun = Instant::now();
     worker.send(br#"{"shutdown": true}"#);
     assert_eq!(shell_status(worker.wait()), 0);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     worker.assert_nothing_left();
     assert!(!worker.control.ready_flag().exists());
 }
@@ -50,7 +48,7 @@ pub(crate) fn outlive_the_host(setup: Setup, do_something: impl FnOnce(&mut Work
     host.kill().unwrap();
     let begun = Instant::now();
     assert_eq!(shell_status(worker.wait()), 0);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     host.wait().unwrap();
     worker.assert_nothing_left();
 }

@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::protocol::{Answer, Outcome, State};
 use rlm_env::{Call, ReplLanguage, Session, SessionConfig, SessionError};
-use rlm_tests::{default_python, is_over, program, until, wait_until};
+use rlm_tests::{AT_ONCE, default_python, is_over, program, until, wait_until};
 
 /// Set in the process that a test starts for itself alone.
 const ALONE: &str = "RLM_TEST_ALONE";
@@ -133,7 +133,7 @@ fn the_death_of_the_worker_is_seen_at_once() {
             .execute(limited("kill -9 $PPID; sleep 1000", Duration::from_secs(600)))
             .await
             .unwrap_err();
-        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
         assert!(
             matches!(&error, SessionError::Died { status, .. } if status == "exit status: 137"),
             "{error}"

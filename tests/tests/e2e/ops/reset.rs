@@ -2,18 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use rlm_core::protocol::{Outcome, Response, State};
 use rlm_tests::endpoint::ExistingEndpoint;
-use rlm_tests::{Setup, Worker, default_python, open_descriptors, pythons, wait_until};
+use rlm_tests::{AT_ONCE, Setup, Worker, default_python, open_descriptors, pythons, wait_until};
 use serde_json::json;
 
 use super::{ask, programs, reset};
-
-/// The limit for "at once": the time of a start on a busy machine.
-const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[test]
 fn nothing_of_a_shell_is_left() {
@@ -320,6 +317,6 @@ fn a_worker_can_be_ended_while_it_resets() {
     worker.signal(Signal::SIGINT);
     worker.signal(Signal::SIGTERM);
     assert_eq!(worker.wait().code(), Some(128 + 15));
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     worker.assert_nothing_left();
 }

@@ -1,14 +1,11 @@
 //! The end of the interpreter is reported at once, and the next cell runs in a fresh namespace.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use rlm_core::protocol::{HistoryEntry, Outcome, State};
-use rlm_tests::{Setup, Worker, open_descriptors, pythons, wait_until};
+use rlm_tests::{AT_ONCE, Setup, Worker, open_descriptors, pythons, wait_until};
 use serde_json::json;
-
-/// The limit for "at once": far below any time limit, far above the time of a restart on a busy machine.
-const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// Runs a cell that ends its interpreter; the hint of the response must say `why`.
 fn crashes(worker: &mut Worker, code: &str, why: &str) {

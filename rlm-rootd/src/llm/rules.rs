@@ -6,7 +6,6 @@
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use globset::Glob;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -511,7 +510,9 @@ pub(super) fn telling_part(text: &str) -> Option<usize> {
 
 /// True if a text fits a pattern, in which `*` stands for any characters.
 fn is_like(pattern: &str, text: &str) -> bool {
-    Glob::new(pattern).is_ok_and(|glob| glob.compile_matcher().is_match(text))
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
+    text.strip_prefix(start)
+        .is_some_and(|text| (0..=text.len()).any(|at| text.get(at..).is_some_and(|text| is_like(rest, text))))
 }
 
 #[cfg(test)]
@@ -531,6 +532,23 @@ mod tests {
             assert_eq!(rules.learn(400, error, refused), None, "nothing is learned twice from {error}");
         }
         rules
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        let cases = [
+            ("a.b", "a.b", true),
+            ("a.b", "a.bc", false),
+            ("*.b", "a.b", true),
+            ("*.b", "b", false),
+            ("a*", "a", true),
+            ("a.*.rep.b", "a.us.rep.b", true),
+            ("a.*.rep.b", "a.rep.b", false),
+            ("*é*b", "aéxbb", true),
+        ];
+        for (pattern, text, fits) in cases {
+            assert_eq!(is_like(pattern, text), fits, "{pattern} {text}");
+        }
     }
 
     #[test]

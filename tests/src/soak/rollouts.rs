@@ -361,7 +361,8 @@ fn check_trajectory(file: &Path, result: &RolloutResult) -> Result<(), Defect> {
                 open.remove(&(call.turn, call.call_id.clone()));
             }
             Event::ModelCall(call) => replies += u64::from(call.error.is_none()),
-            Event::SubCall(_) => sub_calls += 1,
+            // A request that was not sent any more does not count.
+            Event::SubCall(call) => sub_calls += u64::from(call.attempts > 0),
             _ => {}
         }
     }

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout_at};
 
 use super::bounds::lower_bounds;
 use super::error::SubCallError;
-use super::failure::{Failure, Retry};
+use super::failure::{Cost, Failure, Retry};
 use super::message::ChatMessage;
 use super::models::{Models, RequestIds};
 use super::record::{Recorder, SubCallRecord};
@@ -167,11 +167,17 @@ impl Sender {
         let reply = match result {
             Ok(reply) => reply,
             Err(failure) => {
-                if failure.may_have_cost {
-                    progress.lost();
-                } else {
-                    progress.settled(Usage::default());
-                    reservation.release();
+                match &failure.cost {
+                    Cost::Unknown => progress.lost(),
+                    Cost::Nothing => {
+                        progress.settled(Usage::default());
+                        reservation.release();
+                    }
+                    Cost::Part(reply) => {
+                        let usage = reply.usage(estimate);
+                        progress.settled(usage);
+                        reservation.settle(&usage);
+                    }
                 }
                 return Ok(Err(failure));
             }
@@ -186,7 +192,8 @@ impl Sender {
                     SubCallError::Malformed(_) | SubCallError::NoText => Retry::Once,
                     _ => Retry::Never,
                 };
-                Err(Failure { error, may_have_cost: true, retry, said: String::new() })
+                // The reply is charged already.
+                Err(Failure { error, cost: Cost::Nothing, retry, said: String::new() })
             }
         })
     }

@@ -9,17 +9,34 @@ use rlm_core::text::counted;
 use serde_json::Value as Json;
 
 use super::error::SubCallError;
+use super::reply::Reply;
 use super::rules::ErrorKind;
 
 /// An attempt without a reply.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: SubCallError,
-    /// True if the model may have answered although no reply arrived.
-    pub(super) may_have_cost: bool,
+    pub(super) cost: Cost,
     pub(super) retry: Retry,
     /// The server's words, not shortened; empty where it said nothing.
     pub(super) said: String,
+}
+
+/// The charge for an attempt without a reply.
+#[derive(Debug)]
+pub(super) enum Cost {
+    Nothing,
+    /// All that was estimated: the model may have answered, and nothing says how much.
+    Unknown,
+    /// The prompt, and the part of the completion that came before the server's error.
+    Part(Box<Reply>),
+}
+
+impl Failure {
+    /// The failure of a reply of which this body came before.
+    pub(super) fn after(self, came: Json) -> Self {
+        Self { cost: Cost::Part(Box::new(Reply::new(came))), ..self }
+    }
 }
 
 /// Whether the same request can be sent again.
@@ -118,7 +135,7 @@ fn status_named(name: &str) -> Option<u16> {
 
 pub(super) fn unusable(why: String) -> Failure {
     let error = SubCallError::Malformed(why);
-    Failure { error, may_have_cost: true, retry: Retry::Once, said: String::new() }
+    Failure { error, cost: Cost::Unknown, retry: Retry::Once, said: String::new() }
 }
 
 /// The title of an HTML page, if the text is one.

@@ -19,8 +19,8 @@ use tokio::time::timeout;
 use super::api::Api;
 use super::error::SubCallError;
 use super::failure::{
-    Failure, PLAIN_HTTP, Retry, error_text, explain, page_title, refuses_stream, speaks_http, status_of,
-    unusable,
+    Cost, Failure, PLAIN_HTTP, Retry, error_text, explain, page_title, refuses_stream, speaks_http,
+    status_of, unusable,
 };
 use super::key::Key;
 use super::limits::ModelLimits;
@@ -416,21 +416,24 @@ impl Models {
         if streams {
             self.note_streaming(Streaming::Whole);
         }
-        let mut reply = self.reply(self.json(&body?)?)?;
+        let mut reply = self.reply(self.json(&body?)?, "")?;
         if let (Some(cost), Some(usage)) = (cost, reply.body.get_mut("usage").and_then(Json::as_object_mut)) {
             usage.entry("cost").or_insert_with(|| cost.into());
         }
         Ok(reply)
     }
 
-    /// Reads a reply of status 200, which may still be an error.
-    fn reply(&self, body: Json) -> Result<Reply, Failure> {
+    /// Reads a reply of status 200, which may still be an error. `text` has all texts of its pieces if it came in some.
+    fn reply(&self, body: Json, text: &str) -> Result<Reply, Failure> {
         let is_error = match self.api {
             Api::Chat => lacks_choices(&body),
             _ => has_error(&body),
         };
         match error_text(&body).filter(|_| is_error) {
-            Some(error) => Err(self.failed_midway(&body, &error)),
+            Some(error) => {
+                let failure = self.failed_midway(&body, &error);
+                Err(failure.after(self.api.part(body, text)))
+            }
             None => Ok(Reply::new(self.api.reply(body).map_err(unusable)?)),
         }
     }
@@ -450,9 +453,12 @@ impl Models {
             for data in ended.iter().take_while(|data| *data != "[DONE]") {
                 let piece = self.json(data.as_bytes())?;
                 let is_error = has_error(&piece) || self.api == Api::Chat && lacks_choices(&piece);
-                match error_text(&piece).filter(|_| is_error) {
-                    Some(error) => return Err(self.failed_midway(&piece, &error)),
-                    None => streamed.add(piece),
+                let error = error_text(&piece).filter(|_| is_error);
+                let failure = error.map(|error| self.failed_midway(&piece, &error));
+                streamed.add(piece);
+                if let Some(failure) = failure {
+                    let (body, text) = streamed.into_body();
+                    return Err(failure.after(self.api.part(body, &text)));
                 }
             }
             if is_over {
@@ -462,11 +468,12 @@ impl Models {
             }
         }
         if streamed.is_whole() || is_over && streamed.is_over() {
-            return self.reply(streamed.into_body());
+            let (body, text) = streamed.into_body();
+            return self.reply(body, &text);
         }
         Err(Failure {
             error: SubCallError::Broken("the stream ended before the reply".to_owned()),
-            may_have_cost: true,
+            cost: Cost::Unknown,
             retry: Retry::After(None),
             said: String::new(),
         })
@@ -477,7 +484,7 @@ impl Models {
         let text = piece.to_string();
         let is_full = ErrorKind::ContextFull.is_of(&text);
         match status_of(piece).or_else(|| is_full.then_some(StatusCode::BAD_REQUEST)) {
-            Some(status) => Failure { may_have_cost: true, ..self.refused(status, None, text.as_bytes()) },
+            Some(status) => self.refused(status, None, text.as_bytes()),
             None if ErrorKind::Overloaded.is_of(error) => {
                 Failure { retry: Retry::After(None), ..unusable(self.shorten(error)) }
             }
@@ -586,7 +593,7 @@ impl Models {
         Failure {
             error: SubCallError::Status { status: status.as_u16(), message },
             // A gateway gave up waiting; the model behind it may have answered.
-            may_have_cost: matches!(status.as_u16(), 504 | 524),
+            cost: if matches!(status.as_u16(), 504 | 524) { Cost::Unknown } else { Cost::Nothing },
             retry,
             said: text.into_owned(),
         }
@@ -595,16 +602,16 @@ impl Models {
     fn broken(&self, error: &reqwest::Error) -> Failure {
         let reason = self.naming_proxy(self.shorten(&last_cause(error)));
         let again = Retry::After(None);
-        let (error, may_have_cost, retry) = if speaks_http(error) {
-            (SubCallError::Unreachable(PLAIN_HTTP.to_owned()), false, Retry::Never)
+        let (error, cost, retry) = if speaks_http(error) {
+            (SubCallError::Unreachable(PLAIN_HTTP.to_owned()), Cost::Nothing, Retry::Never)
         } else if error.is_connect() {
-            (SubCallError::Unreachable(reason), false, again)
+            (SubCallError::Unreachable(reason), Cost::Nothing, again)
         } else if error.is_timeout() {
-            (SubCallError::TimedOut { after: self.config.timeout, last: None }, true, Retry::Once)
+            (SubCallError::TimedOut { after: self.config.timeout, last: None }, Cost::Unknown, Retry::Once)
         } else {
-            (SubCallError::Broken(reason), true, again)
+            (SubCallError::Broken(reason), Cost::Unknown, again)
         };
-        Failure { error, may_have_cost, retry, said: String::new() }
+        Failure { error, cost, retry, said: String::new() }
     }
 
     /// An error in words for people, with the address and what may help. Code in a session gets the error alone.

@@ -482,7 +482,12 @@ impl Events {
 
     /// The native message.
     pub(super) fn into_body(self) -> Json {
+        let is_whole = self.is_whole();
         let Self { mut message, blocks, .. } = self;
+        // The count at the start is of the first tokens alone.
+        if let Some(usage) = message.get_mut("usage").and_then(Json::as_object_mut).filter(|_| !is_whole) {
+            usage.shift_remove("output_tokens");
+        }
         message.insert("content".to_owned(), blocks.into_iter().map(Block::into_json).collect());
         message.into()
     }

@@ -11,7 +11,7 @@ mod responses;
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 pub use self::chat::new_call_id;
 use self::pieces::Pieces;
@@ -82,19 +82,36 @@ impl Api {
         }
     }
 
+    /// What came of a reply before an error: its usage, and the texts of its pieces if it came in some.
+    pub(super) fn part(self, mut native: Json, text: &str) -> Json {
+        if let Some(fields) = native.as_object_mut() {
+            fields.retain(|name, _| !["error", "status"].contains(&name.as_str()));
+        }
+        let mut body = self.reply(native).unwrap_or_default();
+        if !text.is_empty() {
+            body["choices"] = json!([{ "message": text }]);
+        }
+        body
+    }
+
     /// A reply that comes in pieces, before the first one.
     pub(super) fn streamed(self) -> Streamed {
-        Streamed(match self {
+        let parts = match self {
             Self::Chat => Parts::Chat(Pieces::default()),
             Self::Responses => Parts::Responses(responses::Events::default()),
             Self::Anthropic => Parts::Anthropic(anthropic::Events::default()),
-        })
+        };
+        Streamed { parts, text: String::new() }
     }
 }
 
 /// A reply that comes in pieces.
 #[derive(Debug)]
-pub(super) struct Streamed(Parts);
+pub(super) struct Streamed {
+    parts: Parts,
+    /// All texts of the pieces: of content, reasoning and calls.
+    text: String,
+}
 
 #[derive(Debug)]
 enum Parts {
@@ -106,7 +123,9 @@ enum Parts {
 impl Streamed {
     /// Adds a piece.
     pub(super) fn add(&mut self, piece: Json) {
-        match &mut self.0 {
+        let choices = piece["choices"].as_array().into_iter().flatten();
+        choices.chain([&piece]).for_each(|part| add_texts(&part["delta"], &mut self.text));
+        match &mut self.parts {
             Parts::Chat(pieces) => pieces.add(piece),
             Parts::Responses(events) => events.add(piece),
             Parts::Anthropic(events) => events.add(piece),
@@ -115,7 +134,7 @@ impl Streamed {
 
     /// True if the reply has ended.
     pub(super) fn is_whole(&self) -> bool {
-        match &self.0 {
+        match &self.parts {
             Parts::Chat(pieces) => pieces.is_whole(),
             Parts::Responses(events) => events.is_whole(),
             Parts::Anthropic(events) => events.is_whole(),
@@ -124,16 +143,29 @@ impl Streamed {
 
     /// True if the server's word that the stream is over ends the reply, although the reply has no reason.
     pub(super) fn is_over(&self) -> bool {
-        matches!(&self.0, Parts::Chat(pieces) if pieces.has_begun())
+        matches!(&self.parts, Parts::Chat(pieces) if pieces.has_begun())
     }
 
-    /// The reply as the server would have sent it whole.
-    pub(super) fn into_body(self) -> Json {
-        match self.0 {
+    /// The reply as the server would have sent it whole, and all texts of its pieces.
+    pub(super) fn into_body(self) -> (Json, String) {
+        let body = match self.parts {
             Parts::Chat(pieces) => pieces.into_body(),
             Parts::Responses(events) => events.into_body(),
             Parts::Anthropic(events) => events.into_body(),
+        };
+        (body, self.text)
+    }
+}
+
+fn add_texts(json: &Json, text: &mut String) {
+    match json {
+        Json::String(more) => text.push_str(more),
+        Json::Array(items) => items.iter().for_each(|item| add_texts(item, text)),
+        Json::Object(fields) => {
+            let written = fields.iter().filter(|(name, _)| !["type", "role", "id"].contains(&name.as_str()));
+            written.for_each(|(_, value)| add_texts(value, text));
         }
+        _ => {}
     }
 }
 

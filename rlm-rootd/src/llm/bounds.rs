@@ -1,6 +1,10 @@
 //! The fields of a request that bound its completion.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value as Json};
+
+use super::sub_llm::LEAST_COMPLETION;
 
 /// Fields that bound the tokens of a completion.
 const MAX_TOKENS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
@@ -27,6 +31,69 @@ pub(super) fn lower_bounds(fields: &mut Map<String, Json>, tokens: u64) {
     }
 }
 
+/// Lowers the bound on a completion to the room in the context window, and returns it. `default` is the bound of an interface that
+/// needs one, where the request has none.
+pub(super) fn fit_bound(
+    fields: &mut Cow<'_, Map<String, Json>>,
+    default: Option<u64>,
+    room: Option<u64>,
+) -> Option<u64> {
+    let set = bound(fields).or(default)?;
+    let Some(room) = room.filter(|room| *room < set) else { return Some(set) };
+    let fields = fields.to_mut();
+    if bound(fields).is_none() {
+        fields.insert("max_tokens".to_owned(), room.into());
+    } else {
+        lower_bounds(fields, room.saturating_mul(choices(fields)));
+    }
+    Some(room)
+}
+
+/// The context window and the prompt, in tokens, as a server's error tells them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ToldWindow {
+    window: u64,
+    prompt: u64,
+    /// True if the server has not counted all of the prompt.
+    is_least: bool,
+}
+
+impl ToldWindow {
+    /// Reads the error of a request with this bound on its completion.
+    pub(super) fn in_error(error: &str, bound: u64) -> Option<Self> {
+        // Anthropic: "input length and `max_tokens` exceed context limit: 170636 + 34048 > 200000".
+        if let Some((_, sum)) = error.split_once("context limit: ") {
+            let (prompt, window) = (first_number(sum)?, first_number(sum.split_once('>')?.1)?);
+            return Some(Self { window, prompt, is_least: false });
+        }
+        // OpenAI, vLLM, SGLang, OpenRouter, llama-cpp-python: "maximum context length is 8192 tokens", "of 8192 tokens".
+        let (_, rest) = error.split_once("maximum context length ")?;
+        let window = first_number(rest)?;
+        // vLLM: "your request has 7000 input tokens", "your prompt contains at least 7000 input tokens".
+        let counted = error.split_once(" input tokens").and_then(|(before, _)| last_number(before));
+        // The others: "you requested 9000 tokens (…)", "a total of 9000 tokens", "about 9000 tokens".
+        let total = || first_number(rest.to_lowercase().split_once("you requested ")?.1)?.checked_sub(bound);
+        Some(Self { window, prompt: counted.or_else(total)?, is_least: error.contains("at least") })
+    }
+
+    /// Tokens of the longest completion; None if the prompt alone fills the window.
+    pub(super) fn room(self, estimated_prompt: impl FnOnce() -> u64) -> Option<u64> {
+        let most = self.window.checked_sub(self.prompt).filter(|most| *most >= LEAST_COMPLETION)?;
+        if !self.is_least {
+            return Some(most);
+        }
+        Some(self.window.saturating_sub(estimated_prompt()).clamp(LEAST_COMPLETION, most))
+    }
+}
+
+fn first_number(text: &str) -> Option<u64> {
+    text.split(|letter: char| !letter.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()
+}
+
+fn last_number(text: &str) -> Option<u64> {
+    text.rsplit(|letter: char| !letter.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()
+}
+
 /// The number of completions of a request.
 pub(super) fn choices(fields: &Map<String, Json>) -> u64 {
     fields.get("n").and_then(Json::as_u64).unwrap_or(1)
@@ -50,5 +117,33 @@ pub(super) fn check_bounds(fields: &Map<String, Json>, has_budget: bool) -> Resu
     match BEYOND.iter().find(is_given).filter(|_| has_budget) {
         Some(field) => Err(format!("{field} cannot be used with a budget of tokens or cost: leave it out")),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_tell_the_room_in_the_context_window() {
+        let vllm = "'max_tokens' or 'max_completion_tokens' is too large: 4096. This model's maximum context length is 8192 tokens and your request has 4500 input tokens (4096 > 8192 - 4500).";
+        let newer = "This model's maximum context length is 8192 tokens. However, you requested 4096 output tokens and your prompt contains at least 4097 input tokens, for a total of at least 8193 tokens.";
+        let openai = "This model's maximum context length is 8192 tokens. However, you requested 8596 tokens (4500 in the messages, 4096 in the completion).";
+        let sglang = "Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of 8596 tokens: 4500 tokens from the input messages and 4096 tokens for the completion.";
+        let openrouter = "This endpoint's maximum context length is 8192 tokens. However, you requested about 8596 tokens (4000 of text input, 500 of tool input, 4096 in the output).";
+        let anthropic = "input length and `max_tokens` exceed context limit: 4500 + 4096 > 8192, decrease input length or `max_tokens` and try again";
+        for error in [vllm, openai, sglang, openrouter, anthropic] {
+            let told = ToldWindow::in_error(error, 4096).unwrap();
+            assert_eq!(told, ToldWindow { window: 8192, prompt: 4500, is_least: false }, "{error}");
+            assert_eq!(told.room(|| unreachable!()), Some(3692));
+        }
+        let told = ToldWindow::in_error(newer, 4096).unwrap();
+        assert_eq!(told, ToldWindow { window: 8192, prompt: 4097, is_least: true });
+        assert_eq!([5000, 100, 9000].map(|estimated| told.room(|| estimated)), [3192, 4095, 256].map(Some));
+        let full = "input length and `max_tokens` exceed context limit: 8000 + 4096 > 8192";
+        assert_eq!(ToldWindow::in_error(full, 4096).unwrap().room(|| 0), None);
+        let other =
+            "This model's maximum context length is 8192 tokens. Please reduce the length of the messages.";
+        assert_eq!(ToldWindow::in_error(other, 4096), None);
     }
 }

@@ -12,9 +12,10 @@ use super::bounds::lower_bounds;
 use super::error::SubCallError;
 use super::failure::{Cost, Failure, Retry};
 use super::message::ChatMessage;
-use super::models::{Models, RequestIds};
+use super::models::Models;
 use super::record::{Recorder, SubCallRecord};
 use super::reply::Reply;
+use super::request_ids::RequestIds;
 use super::root_model::RetryObserver;
 use crate::ledger::{Estimate, Ledger, Usage};
 
@@ -42,6 +43,8 @@ pub(super) struct Request<'a> {
     /// Fewest tokens to which the bound of the completion may be lowered where the budget has no room for more. None: the caller
     /// has set the bound, which stays.
     pub(super) least_completion: Option<u64>,
+    /// The most tokens of the completion for which the context window has room, where that is known.
+    pub(super) room: Option<u64>,
     /// Hears of attempts that failed.
     pub(super) observer: Option<&'a dyn RetryObserver>,
 }
@@ -113,13 +116,17 @@ impl Sender {
     ) -> Result<(Reply, T), SubCallError> {
         let _slot = self.slots.acquire().await.expect("the semaphore is never closed");
         let mut is_second_try = false;
+        let mut ids = RequestIds::new(&request.id, request.batch_id);
         loop {
-            let failure = match self.attempt(request, progress, &check).await {
+            let failure = match self.attempt(request, &mut ids, progress, &check).await {
                 Ok(Ok(done)) => return Ok(done),
                 Ok(Err(failure)) => failure,
                 // Without room for another attempt, the error of the last one is what matters.
                 Err(error) => return Err(progress.last_error.take().unwrap_or(error)),
             };
+            if failure.wants_another_sample() {
+                ids.renew_key();
+            }
             let asked = match failure.retry {
                 Retry::Never => return Err(failure.error),
                 Retry::Once if is_second_try => return Err(failure.error),
@@ -151,6 +158,7 @@ impl Sender {
     async fn attempt<T>(
         &self,
         request: &Request<'_>,
+        ids: &mut RequestIds<'_>,
         progress: &mut Progress,
         check: impl Fn(&Reply) -> Result<T, SubCallError>,
     ) -> Result<Result<(Reply, T), Failure>, SubCallError> {
@@ -161,8 +169,8 @@ impl Sender {
         let permit = self.models.permit().await;
         reservation.sent();
         progress.sent(estimate);
-        let ids = RequestIds { id: &request.id, batch: request.batch_id };
-        let result = self.models.post(ids, request.messages, &request.fields(completion_tokens)).await;
+        let fields = request.fields(completion_tokens);
+        let result = self.models.post(ids, request.messages, &fields, request.room).await;
         drop(permit);
         let reply = match result {
             Ok(reply) => reply,

@@ -33,6 +33,11 @@ pub(super) enum Cost {
 }
 
 impl Failure {
+    /// True if the model has replied, and another reply to the same request may be fine.
+    pub(super) fn wants_another_sample(&self) -> bool {
+        self.retry == Retry::Once && !matches!(self.error, SubCallError::TimedOut { .. })
+    }
+
     /// The failure of a reply of which this body came before.
     pub(super) fn after(self, came: Json) -> Self {
         Self { cost: Cost::Part(Box::new(Reply::new(came))), ..self }

@@ -62,6 +62,7 @@ impl HttpModel {
         let mut sent = llm.request((&batch_id, 0, 0, id), fields(request), messages);
         sent.least_completion = Some(LEAST_COMPLETION);
         sent.estimate = of_request(sent.estimate, request);
+        sent.room = request.room;
         sent.observer = observer;
         let check = |reply: &Reply| {
             let message = as_reply(reply.message()?.clone());

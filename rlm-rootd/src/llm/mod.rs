@@ -34,6 +34,7 @@ pub(crate) mod prices;
 mod proxy;
 mod record;
 mod reply;
+mod request_ids;
 mod retry;
 mod root_model;
 mod rules;

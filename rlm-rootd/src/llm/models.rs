@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::api::Api;
+use super::bounds::{ToldWindow, fit_bound};
 use super::error::SubCallError;
 use super::failure::{
     Cost, Failure, PLAIN_HTTP, Retry, error_text, explain, page_title, refuses_stream, speaks_http,
@@ -24,22 +25,22 @@ use super::failure::{
 };
 use super::key::Key;
 use super::limits::ModelLimits;
-use super::message::ChatMessage;
+use super::message::{ChatMessage, prompt_tokens};
 use super::opaque::without_signatures;
 use super::proxy::Proxy;
 use super::reply::Reply;
+use super::request_ids::RequestIds;
 use super::retry::{Retries, asked_pause};
 use super::rules::{ErrorKind, Refused, Rules, telling_part};
 use super::sse;
 use crate::http_client::{bearer, builder, last_cause, read, without_tls};
 
-/// Headers with the id of a request, the same in each attempt: for logs, for servers that count a repeated request once, and for
-/// trainers.
-const REQUEST_ID_HEADERS: [HeaderName; 3] = [
-    HeaderName::from_static("x-request-id"),
-    HeaderName::from_static("idempotency-key"),
-    HeaderName::from_static("x-acp-model-request-id"),
-];
+/// Headers with the id of a request, the same in each attempt: for logs, and for trainers.
+const REQUEST_ID_HEADERS: [HeaderName; 2] =
+    [HeaderName::from_static("x-request-id"), HeaderName::from_static("x-acp-model-request-id")];
+
+/// Header for servers that count a repeated request once.
+const KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Header with the id of the batch that a request belongs to.
 const BATCH_ID_HEADER: HeaderName = HeaderName::from_static("x-rlm-batch-id");
@@ -157,13 +158,6 @@ pub enum ModelsError {
     /// The HTTP client cannot be made.
     #[error("the HTTP client cannot be made: {0}")]
     Client(String),
-}
-
-/// The ids of a request, in its headers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RequestIds<'a> {
-    pub(super) id: &'a str,
-    pub(super) batch: &'a str,
 }
 
 /// The way in which a server has sent its replies so far.
@@ -319,10 +313,12 @@ impl Models {
     /// once more.
     pub(super) async fn post(
         &self,
-        ids: RequestIds<'_>,
+        ids: &mut RequestIds<'_>,
         messages: &[ChatMessage],
         fields: &Map<String, Json>,
+        mut room: Option<u64>,
     ) -> Result<Reply, Failure> {
+        let mut has_refused_bound = false;
         loop {
             let model = fields.get("model").and_then(Json::as_str).unwrap_or(self.model());
             let (rules, streams) = (self.rules(model), self.streams.load(Ordering::Relaxed));
@@ -330,10 +326,17 @@ impl Models {
             if self.config.token_ids {
                 sent.to_mut().extend(rules.token_ids());
             }
+            let longest = (self.api == Api::Anthropic).then(|| rules.longest_completion());
+            let bound = fit_bound(&mut sent, longest, room);
             let body = self.api.body(messages, sent, streams, &rules);
             let replied = self.send(ids, body.bytes, streams).await;
             if let Err(failure) = &replied {
                 if self.learn(model, &rules, failure, Refused { messages, fields, streams }) {
+                    continue;
+                }
+                if !has_refused_bound && let Some(fits) = fitting(failure, bound, messages, fields) {
+                    tracing::debug!(request_id = ids.id, fits, "the bound on the completion is lowered");
+                    (has_refused_bound, room) = (true, Some(fits));
                     continue;
                 }
                 if streams && refuses_stream(&failure.error) {
@@ -374,7 +377,7 @@ impl Models {
     }
 
     /// The headers of a request. Those of the user replace our own. An id that a header cannot hold is left out.
-    fn headers_with(&self, ids: RequestIds<'_>) -> HeaderMap {
+    fn headers_with(&self, ids: &mut RequestIds<'_>, body: &[u8]) -> HeaderMap {
         let mut headers = self.headers.clone();
         headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
         if let Ok(id) = HeaderValue::from_str(ids.id) {
@@ -382,15 +385,18 @@ impl Models {
                 headers.entry(name).or_insert_with(|| id.clone());
             }
         }
+        if let Ok(key) = HeaderValue::from_str(ids.key(body)) {
+            headers.entry(KEY_HEADER).or_insert(key);
+        }
         if let Ok(batch) = HeaderValue::from_str(ids.batch) {
             headers.entry(BATCH_ID_HEADER).or_insert(batch);
         }
         headers
     }
 
-    async fn send(&self, ids: RequestIds<'_>, body: Vec<u8>, streams: bool) -> Result<Reply, Failure> {
+    async fn send(&self, ids: &mut RequestIds<'_>, body: Vec<u8>, streams: bool) -> Result<Reply, Failure> {
         let mut request = Request::new(Method::POST, self.url.clone());
-        *request.headers_mut() = self.headers_with(ids);
+        *request.headers_mut() = self.headers_with(ids, &body);
         *request.body_mut() = Some(body.into());
         if !streams && !self.is_own {
             *request.timeout_mut() = Some(self.config.timeout);
@@ -669,6 +675,20 @@ fn headers(config: &ModelsConfig, api: Api) -> Result<HeaderMap, ModelsError> {
         headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| cannot())?, value);
     }
     Ok(headers)
+}
+
+/// The most tokens of a completion for which the context window has room, by the numbers in the error of a request with this bound.
+/// None if the error has none, or if the prompt alone fills the window.
+fn fitting(
+    failure: &Failure,
+    bound: Option<u64>,
+    messages: &[ChatMessage],
+    fields: &Map<String, Json>,
+) -> Option<u64> {
+    let bound = bound.filter(|_| ErrorKind::ContextFull.is_of(&failure.said))?;
+    let told = ToldWindow::in_error(&failure.said, bound)?;
+    let room = told.room(|| prompt_tokens(messages, fields));
+    room.filter(|room| *room < bound)
 }
 
 /// True if a reply, or a piece of one, is an error.

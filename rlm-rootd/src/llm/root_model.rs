@@ -60,6 +60,8 @@ pub struct ChatRequest<'a> {
     pub sampling: &'a Map<String, Json>,
     /// The most tokens of the completion. None: the model's own limit.
     pub max_tokens: Option<u64>,
+    /// The most tokens of the completion for which the context window has room, where that is known.
+    pub room: Option<u64>,
     /// Tokens of the beginning of the conversation that the server is expected to have in its cache.
     pub cached_tokens: u64,
     /// Deadline for the reply.
@@ -82,6 +84,7 @@ impl<'a> ChatRequest<'a> {
             tools: &[],
             sampling: &NO_SAMPLING,
             max_tokens: None,
+            room: None,
             cached_tokens: 0,
             deadline,
             ledger,

@@ -229,7 +229,18 @@ impl SubLlm {
         let estimate = self.estimate(&fields, messages);
         fields.insert("model".to_owned(), (*self.model).into());
         let least_completion = (!is_bounded).then_some(LEAST_COMPLETION);
-        Request { batch_id, index, turn, id, estimate, messages, fields, least_completion, observer: None }
+        Request {
+            batch_id,
+            index,
+            turn,
+            id,
+            estimate,
+            messages,
+            fields,
+            least_completion,
+            room: None,
+            observer: None,
+        }
     }
 
     /// These fields, the sampling parameters, and the bound that the budget needs.

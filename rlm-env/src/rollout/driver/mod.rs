@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use rlm_core::protocol::Answer;
 use rlm_rootd::{
-    ChatReply, ChatRequest, ChatTools, ModelError, ModelErrorKind, RetryObserver, RootModel, Usage,
-    message_text, refusal, without_thoughts,
+    ChatReply, ChatRequest, ChatTools, LEAST_COMPLETION, ModelError, ModelErrorKind, RetryObserver,
+    RootModel, Usage, message_text, refusal, without_thoughts,
 };
 use serde_json::Value as Json;
 
@@ -39,6 +39,10 @@ use crate::workspace::Workspace;
 
 /// Percentage of the context window from which on the model gets its last turn.
 const FULL_PERCENT: u128 = 92;
+
+/// The part of the context window that is left free where the bound on a completion is lowered to what has room: one in so many
+/// tokens.
+const FREE_PART: u64 = 32;
 
 /// The end of a reply for which the context window had no more room (Anthropic).
 const WINDOW_EXCEEDED: &str = "model_context_window_exceeded";
@@ -511,9 +515,18 @@ impl RolloutDriver<'_> {
         request.tools = &self.definitions;
         request.sampling = &self.config.sampling;
         request.max_tokens = max_tokens;
+        request.room = self.room();
         request.cached_tokens = self.conversation.cached_tokens();
         request.is_reserved = self.progress.is_last_turn;
         request
+    }
+
+    /// The most tokens of a completion for which the context window has room. The conversation is estimated since the last reply, so
+    /// some are left free.
+    fn room(&self) -> Option<u64> {
+        let window = self.context_tokens?;
+        let taken = self.conversation.tokens().saturating_add(window / FREE_PART);
+        Some(window.saturating_sub(taken).max(LEAST_COMPLETION))
     }
 
     fn notice(&mut self, text: &str) {

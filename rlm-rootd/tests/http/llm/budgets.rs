@@ -1,5 +1,6 @@
 //! Budgets, and what is charged to them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rlm_rootd::{Budget, Ledger, Models, Price, Prices, SubLlm, SubLlmOptions, Usage};
@@ -114,4 +115,33 @@ async fn usage_that_is_not_reported_is_estimated() {
     assert!(snapshot.usage_estimated);
     // No price is known.
     assert_eq!(snapshot.used.cost_usd, None);
+}
+
+#[tokio::test]
+async fn a_bound_that_does_not_fit_the_window_is_lowered_once_by_the_numbers_of_the_error() {
+    let error = |prompt: u64| {
+        format!(
+            "This model's maximum context length is 5000 tokens. However, you requested {} tokens ({prompt} in the \
+             messages, 4096 in the completion). Please reduce the length of the messages or completion.",
+            prompt + 4096
+        )
+    };
+    for (prompt, bounds) in [(1000, vec![4096, 4000]), (4900, vec![4096])] {
+        let model = ScriptedModel::start([Rule::any().status(400, &error(prompt)).once(), Rule::any()]);
+        let sub_llm = setup(&model).with(|it| it.budget.tokens = Some(100_000)).start();
+        let answer = ask(&sub_llm, prompts(1)).await.remove(0);
+        assert_eq!(answer == "re: p0.", bounds.len() == 2, "{answer}");
+        let requests = model.finish();
+        let sent: Vec<_> =
+            requests.iter().map(|request| request.body["max_tokens"].as_u64().unwrap()).collect();
+        assert_eq!(sent, bounds);
+        // It is one request, but another body.
+        let names = |header| requests.iter().map(move |request| request.header(header).to_owned());
+        assert!(names("x-request-id").all(|id| id == requests[0].header("x-request-id")));
+        assert_eq!(names("idempotency-key").collect::<HashSet<_>>().len(), requests.len());
+    }
+    let model = ScriptedModel::start([Rule::any().status(400, &error(1000))]);
+    let sub_llm = setup(&model).with(|it| it.budget.tokens = Some(100_000)).start();
+    ask(&sub_llm, prompts(1)).await;
+    assert_eq!(model.finish().len(), 2, "it is lowered once");
 }

@@ -58,6 +58,23 @@ async fn passing_failures_are_tried_again() {
 }
 
 #[tokio::test]
+async fn another_sample_is_asked_for_with_another_idempotency_key() {
+    for (rule, is_another) in [
+        (Rule::any().status(503, "busy"), false),
+        (Rule::any().hang_up(), false),
+        (Rule::any().body("{\"choices\": []}"), true),
+        (Rule::any().reply(" \n"), true),
+    ] {
+        let model = ScriptedModel::start([rule.clone().once(), Rule::any()]);
+        assert_eq!(ask_one(&setup(&model).start(), "p").await, "re: p");
+        let [first, second] = &model.finish()[..] else { panic!("{rule:?}") };
+        let id = first.header("x-request-id");
+        assert_eq!([first.header("idempotency-key"), second.header("x-request-id")], [id, id]);
+        assert_eq!(second.header("idempotency-key") != id, is_another, "{rule:?}");
+    }
+}
+
+#[tokio::test]
 async fn other_failures_are_not() {
     for (status, error) in
         [(400, "no"), (401, "who?"), (404, "no such model"), (422, "what?"), (307, "elsewhere")]

@@ -162,6 +162,7 @@ async fn a_growing_conversation_gets_one_warning_and_then_ends() {
     .await;
     let (mut config, seen) = stage.rollout("one");
     config.limits.context_tokens = Some(10_000);
+    config.limits.max_completion_tokens = Some(4096);
     let result = stage.run(config).await;
     assert_eq!(
         (result.stop_reason, result.answer.as_deref()),
@@ -169,6 +170,13 @@ async fn a_growing_conversation_gets_one_warning_and_then_ends() {
         "{result:?}"
     );
     assert_eq!(seen.notices().len(), 2, "{:?}", seen.notices());
+    // A completion is no longer than what the window has room for.
+    let requests = stage.root_requests();
+    let bounds: Vec<_> = requests.iter().map(|request| request["max_tokens"].as_u64().unwrap()).collect();
+    assert_eq!(bounds[0], 4096);
+    for (bound, taken) in bounds[1..].iter().zip([7500, 7800, 9300]) {
+        assert!((256..=10_000 - taken).contains(bound), "{bounds:?}");
+    }
     stage.end().await;
 }
 

@@ -30,7 +30,7 @@ use super::opaque::without_signatures;
 use super::proxy::Proxy;
 use super::reply::Reply;
 use super::request_ids::RequestIds;
-use super::retry::{Retries, asked_pause};
+use super::retry::{Retries, asked_pause, told_pause};
 use super::rules::{ErrorKind, Refused, Rules, telling_part};
 use super::sse;
 use crate::http_client::{bearer, builder, last_cause, read, without_tls};
@@ -492,7 +492,7 @@ impl Models {
         match status_of(piece).or_else(|| is_full.then_some(StatusCode::BAD_REQUEST)) {
             Some(status) => self.refused(status, None, text.as_bytes()),
             None if ErrorKind::Overloaded.is_of(error) => {
-                Failure { retry: Retry::After(None), ..unusable(self.shorten(error)) }
+                Failure { retry: Retry::After(told_pause(error)), ..unusable(self.shorten(error)) }
             }
             None => unusable(self.shorten(error)),
         }
@@ -590,7 +590,7 @@ impl Models {
             || status.is_server_error()
             || is_of(ErrorKind::Overloaded)
         {
-            Retry::After(asked)
+            Retry::After(asked.or_else(|| told_pause(&text)))
         } else if is_of(ErrorKind::BadCall) {
             Retry::Once
         } else {

@@ -49,6 +49,28 @@ pub(super) fn asked_pause(headers: &HeaderMap) -> Option<Duration> {
         })
 }
 
+/// Words before the pause in the text of an error.
+const PAUSE_WORDS: [&str; 4] = ["retrydelay", "try again in ", "retry in ", "retry after "];
+
+/// The pause that the text of an error asks for, the longest if it has several: "Please try again in 1.2s" (OpenAI, Groq),
+/// "retry after 20 seconds" (Azure), `"retryDelay": "12s"` (Gemini, with "Please retry in 12.3s").
+pub(super) fn told_pause(text: &str) -> Option<Duration> {
+    let text = text.to_lowercase();
+    let after = |words: &'static str| text.match_indices(words).map(move |(at, _)| at + words.len());
+    PAUSE_WORDS.into_iter().flat_map(after).filter_map(|at| pause_at(&text[at..])).max()
+}
+
+/// The pause at the beginning of a text, after blanks and signs.
+fn pause_at(text: &str) -> Option<Duration> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '.';
+    let text = text.trim_start_matches(|letter: char| " \"'`\\:".contains(letter));
+    let (number, rest) = text.split_at(text.find(|letter| !is_part(letter)).unwrap_or(text.len()));
+    let number = number.trim_end_matches('.');
+    let unit = ["second", "minute"].into_iter().position(|unit| rest.trim_start().starts_with(unit));
+    unit.map_or_else(|| span(number), |unit| span(&format!("{number}{}", ["s", "m"][unit])))
+        .filter(|_| !number.is_empty())
+}
+
 /// A span of time such as `6m0s`, `1.5s` or `20ms`.
 fn span(text: &str) -> Option<Duration> {
     let mut seconds = 0.0;
@@ -110,6 +132,32 @@ mod tests {
         assert_eq!(after("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
         for nonsense in ["-1", "soon", "", "NaN", "1e400"] {
             assert_eq!(after(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_server_asks_in_the_text_of_an_error() {
+        for (text, milliseconds) in [
+            (
+                "Rate limit reached for m on requests per min: Limit 3, Used 3. Please try again in 20s. Visit x",
+                20_000,
+            ),
+            ("Please try again in 1.2s.", 1200),
+            ("Please try again in 120ms. Visit", 120),
+            ("Please try again in 7m12.5s. Need more tokens?", 432_500),
+            ("Requests have exceeded the limit. Please retry after 20 seconds.", 20_000),
+            ("Try again in 2 minutes", 120_000),
+            (
+                r#"[{"error": {"message": "Please retry in 11.5s.", "details": [{"retryDelay": "12s"}]}}]"#,
+                12_000,
+            ),
+        ] {
+            assert_eq!(told_pause(text), Some(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in
+            ["Please try again in a while", "try again in ", "retry after", "wait 5s", "Try again later."]
+        {
+            assert_eq!(told_pause(text), None, "{text}");
         }
     }
 

@@ -152,15 +152,22 @@ async fn text_in_parts_is_joined() {
 
 #[tokio::test]
 async fn a_server_is_waited_for_as_long_as_it_asks() {
-    let model = ScriptedModel::start([
-        Rule::any().status(429, "wait").header("retry-after", "1").once(),
-        Rule::any(),
-    ]);
-    let sub_llm = setup(&model).start();
-    assert_eq!(ask_one(&sub_llm, "p").await, "re: p");
-    let requests = model.finish();
-    let pause = requests[1].at - requests[0].at;
-    assert!(pause >= Duration::from_secs(1), "{pause:?}");
+    let told = json!({"error": {"message": "Rate limit reached. Please try again in 500ms.", "code": 429}});
+    let event = format!("data: {told}\n\n");
+    for (rule, least, most) in [
+        (Rule::any().status(429, "wait").header("retry-after", "1"), 1000, 30_000),
+        (Rule::any().status(429, "Please try again in 500ms."), 500, 30_000),
+        (Rule::any().body(event).header("content-type", "text/event-stream"), 500, 30_000),
+        // A header comes before the text.
+        (Rule::any().status(429, "Please try again in 40s.").header("retry-after", "0"), 0, 20_000),
+    ] {
+        let model = ScriptedModel::start([rule.once(), Rule::any()]);
+        let sub_llm = setup(&model).start();
+        assert_eq!(ask_one(&sub_llm, "p").await, "re: p");
+        let requests = model.finish();
+        let pause = (requests[1].at - requests[0].at).as_millis();
+        assert!((least..most).contains(&pause), "{pause} ms, expected {least} to {most}");
+    }
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use rlm_core::protocol::{Confine, ConfinementLevel, Info};
 use rlm_core::text::{counted, grouped};
 use rlm_env::unstable::PrivateDir;
 use rlm_env::{ReplLanguage, Session, SessionConfig};
+use rlm_rootd::is_same_model;
 
 use self::found::{Found, Lines};
 use self::learned::save_rules;
@@ -136,7 +137,7 @@ async fn model(settings: &Settings, environment: &Environment) -> Found {
     let place = format!("{model}, from {}; {}", settings.place(&MODEL), settings.place(&BASE_URL));
     let listed = models.list().await.map_err(|error| format!("{place}: {error}"))?;
     let number = counted(listed.len() as u64, "model");
-    if listed.contains(&model) {
+    if listed.iter().any(|name| is_same_model(name, &model)) {
         return Ok(format!("{place}: the server answers, and lists it among {number}"));
     }
     let nearest = crate::usage::nearest(&model, listed.iter().map(String::as_str));

@@ -2,18 +2,20 @@
 
 use serde_json::Value as Json;
 
-/// Places of the size of the context window: OpenRouter, vLLM and SGLang, Groq, Mistral, llama.cpp.
-const CONTEXT: [&str; 6] = [
+/// Places of the size of the context window: OpenRouter, vLLM and SGLang, Groq, Mistral, llama.cpp, Anthropic.
+const CONTEXT: [&str; 7] = [
     "/top_provider/context_length",
     "/context_length",
     "/max_model_len",
     "/context_window",
     "/max_context_length",
     "/meta/n_ctx",
+    "/max_input_tokens",
 ];
 
-/// Places of the longest completion: OpenRouter, Groq.
-const COMPLETION: [&str; 2] = ["/top_provider/max_completion_tokens", "/max_completion_tokens"];
+/// Places of the longest completion: OpenRouter, Groq, Anthropic.
+const COMPLETION: [&str; 3] =
+    ["/top_provider/max_completion_tokens", "/max_completion_tokens", "/max_tokens"];
 
 /// The limits of a model that its server lists; None where it does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +65,9 @@ mod tests {
             (Some(131_072), Some(40_960))
         );
         assert_eq!(limits(json!({"meta": {"n_ctx": 4096, "n_ctx_train": 131_072}})), (Some(4096), None));
+        let anthropic =
+            json!({"id": "m", "type": "model", "max_input_tokens": 200_000, "max_tokens": 64_000});
+        assert_eq!(limits(anthropic), (Some(200_000), Some(64_000)));
         assert_eq!(limits(json!({"id": "m", "max_model_len": 0, "context_length": "8k"})), (None, None));
     }
 }

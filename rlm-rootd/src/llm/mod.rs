@@ -57,7 +57,7 @@ pub use http_model::HttpModel;
 pub use key::Key;
 pub use limits::ModelLimits;
 pub use message::{ChatMessage, call_arguments, message_text, reasoning_text, refusal};
-pub use models::{Models, ModelsConfig, ModelsError, Streaming};
+pub use models::{Models, ModelsConfig, ModelsError, Streaming, is_same_model};
 pub use prices::{Price, Prices, PricesError};
 pub use proxy::Proxy;
 pub use record::{Recorder, SubCallRecord};

@@ -63,6 +63,9 @@ const MAX_STREAM_BYTES: usize = 512 << 20;
 /// Time for a server to end its response after the last event.
 const CLOSING: Duration = Duration::from_millis(50);
 
+/// Most entries that Anthropic lists at once; 20 if it is not asked for more.
+const LIST_ENTRIES: &str = "1000";
+
 /// Time limit of a request for the list of models.
 const LIST_TIME: Duration = Duration::from_secs(10);
 
@@ -521,7 +524,7 @@ impl Models {
         }
         let entries = timeout(LIMITS_TIME, self.entries()).await;
         let entries = entries.ok().and_then(Result::ok).unwrap_or_default();
-        let entry = entries.iter().find(|entry| name(entry) == Some(model));
+        let entry = entries.iter().find(|entry| name(entry).is_some_and(|name| is_same_model(name, model)));
         let owner = entry.and_then(|entry| entry.get("owned_by")?.as_str());
         if let Some(owner) = owner.filter(|_| self.owner.get().is_none()) {
             self.owner.get_or_init(|| owner.to_owned());
@@ -538,6 +541,9 @@ impl Models {
         }
         path.push("models");
         drop(path);
+        if self.api == Api::Anthropic {
+            url.query_pairs_mut().append_pair("limit", LIST_ENTRIES);
+        }
         url
     }
 
@@ -705,6 +711,16 @@ fn name(entry: &Json) -> Option<&str> {
     entry.get("id")?.as_str()
 }
 
+/// True if two names are of the same model: Gemini lists `models/NAME`, Ollama `NAME:latest`.
+#[must_use]
+pub fn is_same_model(one: &str, other: &str) -> bool {
+    let [one, other] = [one, other].map(|name| {
+        let name = name.strip_prefix("models/").unwrap_or(name);
+        name.strip_suffix(":latest").unwrap_or(name)
+    });
+    one == other
+}
+
 /// Reads a body whose texts have halves of surrogate pairs, as models may write them: the reply is paid for already.
 fn repaired(body: &[u8]) -> Option<Json> {
     Value::from_json_text(body, &Limits::default()).ok()?.to_json(usize::MAX).ok()
@@ -769,6 +785,19 @@ mod tests {
         assert_eq!(socket, Some("/tmp/a.sock".into()));
         let error = base_url("http+unix://tmp/v1").unwrap_err();
         assert_eq!(error, "cannot be used: the socket's path is not absolute");
+    }
+
+    #[test]
+    fn a_model_is_found_in_the_lists_of_servers() {
+        assert!(is_same_model("models/gemini-2.5-flash", "gemini-2.5-flash"));
+        assert!(is_same_model("llama3:latest", "llama3") && is_same_model("llama3", "llama3:latest"));
+        assert!(!is_same_model("llama3:8b", "llama3") && !is_same_model("org/models/m", "org/m"));
+        let list = |api| {
+            let config = ModelsConfig { api: Some(api), ..ModelsConfig::new("https://host/v1", "m") };
+            Models::new(config).unwrap().list_url().to_string()
+        };
+        assert_eq!(list(Api::Chat), "https://host/v1/models");
+        assert_eq!(list(Api::Anthropic), "https://host/v1/models?limit=1000");
     }
 
     #[test]

@@ -53,6 +53,11 @@ fn it_says_whether_the_server_has_the_model() {
     assert_eq!((line, status), (expected, Some(0)));
     assert!(request.starts_with("GET /v1/models HTTP/1.1\r\n"), "{request}");
     assert!(request.contains("authorization: Bearer secret-key"), "{request}");
+    // Names as Gemini and Ollama list them.
+    for listed in ["models/large-model", "large-model:latest"] {
+        let list = list.replace("large-model", listed);
+        assert_eq!(said("large-model", "200 OK", &list).1, Some(0), "{listed}");
+    }
     let (line, status, _) = said("large-mode", "200 OK", list);
     let expected = format!(
         "--  model     large-mode, {place}the server lists 2 models, but not this one: is large-model meant?"

@@ -79,6 +79,7 @@ pub(super) fn explain(error: &SubCallError, mut address: Url, attempts: u32) -> 
     let advice = match error {
         Unreachable(reason) if reason == PLAIN_HTTP => ": does the base URL begin with http://?",
         Unreachable(_) => ": does a server run there?",
+        Status { message, .. } if ErrorKind::NoCredit.is_of(message) => "",
         Status { status: 401 | 403, .. } => ": is the key right?",
         Status { status: 404, .. } => {
             ": does the base URL end with its version, such as /v1, and is the model's name right?"

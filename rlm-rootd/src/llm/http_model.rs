@@ -159,6 +159,7 @@ fn kind(error: &SubCallError, deadline: Instant) -> ModelErrorKind {
             ModelErrorKind::TimedOut
         }
         SubCallError::Status { status: 401..=404, .. } => ModelErrorKind::Refused,
+        SubCallError::Status { message, .. } if ErrorKind::NoCredit.is_of(message) => ModelErrorKind::Refused,
         _ => ModelErrorKind::Failed,
     }
 }

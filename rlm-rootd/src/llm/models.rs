@@ -72,6 +72,12 @@ const LIST_TIME: Duration = Duration::from_secs(10);
 /// Time for a server to list the limits of its model.
 const LIMITS_TIME: Duration = Duration::from_secs(3);
 
+/// Words beside the error of a server that is not paid any more.
+const NO_CREDIT: &str = "the account has no credit";
+
+/// Kinds of errors that are refusals, although some servers call them their own fault.
+const REFUSALS: [ErrorKind; 3] = [ErrorKind::ContextFull, ErrorKind::NoTools, ErrorKind::NoImages];
+
 /// Longest text of a server's error, in characters.
 const ERROR_CHARS: usize = 300;
 
@@ -590,9 +596,13 @@ impl Models {
         } else {
             said
         };
-        let message = self.naming_proxy(message);
         let is_of = |kind: ErrorKind| kind.is_of(&text);
-        let retry = if matches!(status.as_u16(), 408 | 429)
+        let message = if is_of(ErrorKind::NoCredit) { format!("{message} ({NO_CREDIT})") } else { message };
+        let message = self.naming_proxy(message);
+        let is_own_fault = matches!(status.as_u16(), 500 | 501);
+        let retry = if is_of(ErrorKind::NoCredit) || is_own_fault && REFUSALS.into_iter().any(is_of) {
+            Retry::Never
+        } else if matches!(status.as_u16(), 408 | 429)
             || status.is_server_error()
             || is_of(ErrorKind::Overloaded)
         {

@@ -64,6 +64,7 @@ struct Table {
 struct ErrorTexts {
     context_full: Vec<String>,
     not_context_full: Vec<String>,
+    no_credit: Vec<String>,
     no_tools: Vec<String>,
     no_images: Vec<String>,
     overloaded: Vec<String>,
@@ -81,6 +82,8 @@ pub(super) enum ErrorKind {
     ContextFull,
     /// The error is about something other than the conversation's length, whatever its status says.
     NotContextFull,
+    /// The account has nothing left to pay with.
+    NoCredit,
     /// The server refuses tools.
     NoTools,
     /// The server refuses images, or the ones that were sent.
@@ -100,6 +103,7 @@ impl ErrorKind {
         match self {
             Self::ContextFull => has_any(text, &errors.context_full) && !Self::NotContextFull.is_of(text),
             Self::NotContextFull => has_any(text, &errors.not_context_full),
+            Self::NoCredit => has_any(text, &errors.no_credit),
             Self::NoTools => has_any(text, &errors.no_tools),
             Self::NoImages => has_any(text, &errors.no_images),
             Self::Overloaded => has_any(text, &errors.overloaded),
@@ -659,16 +663,17 @@ mod tests {
 
     #[test]
     fn texts_of_errors_say_what_they_are_about() {
-        use ErrorKind::{BadCall, ContextFull, NoTools, OtherWire, Overloaded};
+        use ErrorKind::{BadCall, ContextFull, NoCredit, NoTools, OtherWire, Overloaded};
         for (text, kind) in [
             ("This model's maximum context length is 8192 tokens", ContextFull),
             ("prompt is too long: 213462 tokens > 200000 maximum", ContextFull),
             ("registry.ollama.ai/library/x does not support tools", NoTools),
             ("Overloaded", Overloaded),
+            ("Your credit balance is too low to access the Anthropic API.", NoCredit),
             ("code tool_use_failed: Failed to call a function", BadCall),
             ("To use function tools, use /v1/responses or set reasoning_effort", OtherWire),
         ] {
-            let kinds = [ContextFull, NoTools, Overloaded, BadCall, OtherWire]
+            let kinds = [ContextFull, NoCredit, NoTools, Overloaded, BadCall, OtherWire]
                 .into_iter()
                 .filter(|kind| kind.is_of(text));
             assert_eq!(kinds.collect::<Vec<_>>(), [kind], "{text}");

@@ -89,6 +89,24 @@ async fn other_failures_are_not() {
 }
 
 #[tokio::test]
+async fn refusals_with_the_status_of_a_passing_failure_are_not_either() {
+    let quota =
+        json!({"error": {"message": "You exceeded your current quota.", "code": "insufficient_quota"}});
+    let no_quota = "429: You exceeded your current quota. (the account has no credit)";
+    for (rule, told) in [
+        (Rule::any().status(429, "").body(quota.to_string()), no_quota),
+        (Rule::any().status(500, "image input is not supported"), "500: image input is not supported"),
+        (Rule::any().status(500, "tools param requires --jinja"), "500: tools param requires --jinja"),
+        (Rule::any().status(500, "exceeds the context size"), "500: exceeds the context size"),
+    ] {
+        let model = ScriptedModel::start([rule]);
+        let answer = ask_one(&setup(&model).start(), "p").await;
+        assert_eq!(answer, format!("! the model's server answered {told}"));
+        assert_eq!(model.finish().len(), 1, "{told}");
+    }
+}
+
+#[tokio::test]
 async fn unusable_replies_are_named() {
     let no_text = json!({"role": "assistant", "content": null});
     for (rule, error, count) in [

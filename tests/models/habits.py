@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from servers import THOUGHT, Fault, Habit, Json, Request, no_field, no_message_field, said
-from wires import SECRET, Refusal, Turn
+from wires import SECRET, Refusal, Turn, openai_error
 
 Events = list[tuple[str | None, Json]]
 Dress = Callable[[int, Json], None]
@@ -343,6 +343,21 @@ def pausing(turns: list[Turn]) -> list[Turn]:
     return [turns[0], Turn("I search.", "Long.", (), "pause_turn"), *turns[1:]]
 
 
+def in_turns(request: Request) -> Refusal | None:
+    """The template counts neither tools' outputs nor replies with calls."""
+    roles = [m["role"] for m in request.body["messages"] if m["role"] in ("user", "assistant") and not calls_of(m)]
+    if all(role == ("user", "assistant")[at % 2] for at, role in enumerate(roles)):
+        return None
+    words = "conversation roles must alternate user and assistant roles except for tool calls and results."
+    error = {"code": 500, "message": f"After the optional system message, {words}", "type": "server_error"}
+    return 500, {"error": error}
+
+
+def no_system(request: Request) -> Refusal | None:
+    has_system = any(message["role"] == "system" for message in request.body["messages"])
+    return (400, openai_error("System role not supported")) if has_system else None
+
+
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}, "request_id": "req_1"}
 DISCONNECTED = {"code": 502, "message": "Provider disconnected", "metadata": {"error_type": "provider_unavailable"}}
 ROUTER = {"id": "gen-1", "object": "chat.completion.chunk", "model": "m", "choices": [], "error": DISCONNECTED}
@@ -412,6 +427,9 @@ HABITS = [
           rules=(no_null_content("Invalid 'content': 'content' field must be a string or an array of objects."),)),
     Habit("ollama", "SAIL-Research-Lab/cheetahclaws#72", server="ollama", dress=ollama, allowed=THINKS,
           rules=(no_null_content("invalid message content type: <nil>"),)),
+    Habit("roles in turns", "the templates of Mistral and Ministral, as llama.cpp and vLLM run them", rules=(in_turns,),
+          dress=tagged, learns=1),
+    Habit("no system prompt", "the template of Gemma 2", rules=(no_system,), learns=1),
     # Parts of replies in odd forms.
     Habit("code in fences", "models without tool calls", dress=fenced("")),
     Habit("thoughts in the text", "models without a parser", dress=fenced(f"<think>I try\n{WRONG_ANSWER}\n</think>")),

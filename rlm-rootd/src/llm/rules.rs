@@ -64,6 +64,8 @@ struct Table {
 struct ErrorTexts {
     context_full: Vec<String>,
     not_context_full: Vec<String>,
+    alternating: Vec<String>,
+    no_system: Vec<String>,
     no_credit: Vec<String>,
     no_tools: Vec<String>,
     no_images: Vec<String>,
@@ -185,6 +187,12 @@ pub struct Rules {
     /// The text of a reply that is sent between the answer of a tool and a message of the user; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_after_tool: Option<String>,
+    /// True if the server refuses messages of the user that follow each other, so that they are sent as one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub join_users: bool,
+    /// True if the server refuses a system prompt, so that it is sent at the beginning of the first message of the user.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub system_as_user: bool,
     /// The bound on a completion where none is set, for servers that need one; 32,000 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_completion: Option<u64>,
@@ -290,6 +298,8 @@ impl Rules {
         self.null_content = others.null_content.or(self.null_content);
         self.arguments = others.arguments.or(self.arguments);
         self.fill_ids |= others.fill_ids;
+        self.join_users |= others.join_users;
+        self.system_as_user |= others.system_as_user;
         self.first_call_signature.extend(others.first_call_signature.clone());
         self.user_after_tool = others.user_after_tool.clone().or(self.user_after_tool);
         self.longest_completion = others.longest_completion.or(self.longest_completion);
@@ -456,7 +466,27 @@ impl Rules {
             self.fill_ids = true;
             return Some("calls without an id get one, since the server refuses them otherwise".to_owned());
         }
-        if self.user_after_tool.is_none() && has_any(error, &["after role 'tool'".to_owned()]) {
+        let is_alternating = has_any(error, &TABLE.errors.alternating);
+        let has_pair = |first: &str| {
+            refused.messages.windows(2).any(|pair| pair[0]["role"] == first && pair[1]["role"] == "user")
+        };
+        if is_alternating && !self.join_users && has_pair("user") {
+            self.join_users = true;
+            return Some(
+                "messages of the user that follow each other are sent as one, since the server refuses them otherwise"
+                    .to_owned(),
+            );
+        }
+        if !self.system_as_user && has_any(error, &TABLE.errors.no_system) {
+            self.system_as_user = true;
+            return Some(
+                "the system prompt is sent at the beginning of the first message of the user, since the server refuses it"
+                    .to_owned(),
+            );
+        }
+        let refuses_user =
+            has_any(error, &["after role 'tool'".to_owned()]) || is_alternating && has_pair("tool");
+        if self.user_after_tool.is_none() && refuses_user {
             self.user_after_tool = Some("Ok.".to_owned());
             return Some(
                 "a short reply stands between answers of tools and messages, since the server wants one"
@@ -634,6 +664,18 @@ mod tests {
             learned("Unexpected role 'user' after role 'tool'").user_after_tool.as_deref(),
             Some("Ok.")
         );
+        // Forms of conversations that chat templates want.
+        let conversation = ["system", "user", "user", "tool", "user"].map(|role| json!({"role": role}));
+        let alternate =
+            "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/...";
+        let messages = conversation.map(ChatMessage::from);
+        let refused = Refused { messages: &messages, fields: &Map::new(), streams: false };
+        let mut rules = Rules::default();
+        for error in [alternate, alternate, "System role not supported"] {
+            assert!(rules.learn(500, error, refused).is_some(), "{error}");
+        }
+        assert!(rules.join_users && rules.user_after_tool.is_some() && rules.system_as_user);
+        assert_eq!(rules.learn(500, alternate, refused), None);
         // A field that must come back is not one that is refused.
         let mut rules = Rules::default();
         let messages =

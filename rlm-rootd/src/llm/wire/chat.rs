@@ -86,6 +86,7 @@ fn adapted(messages: &[ChatMessage], rules: &Rules) -> (Vec<ChatMessage>, Vec<St
         }
         adapted.push(adapter.message(at, message));
     }
+    let adapted = adapter.in_turns(adapted);
     (adapted, adapter.notes)
 }
 
@@ -141,6 +142,38 @@ impl Adapter<'_> {
             || reply.get("content").is_none_or(Json::is_null)
                 && (!has_calls || self.rules.null_content.is_some())
             || has_calls && self.rules.changes_calls()
+    }
+
+    /// Joins what the user says to what the user, or a system prompt that the server refuses, has said before.
+    fn in_turns(&mut self, messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
+        let &Rules { join_users, system_as_user, .. } = self.rules;
+        if !join_users && !system_as_user {
+            return messages;
+        }
+        let mut turns: Vec<ChatMessage> = Vec::with_capacity(messages.len());
+        let mut may_join = false;
+        for mut message in messages {
+            let is_system = matches!(message["role"].as_str(), Some("system" | "developer"));
+            if is_system && system_as_user {
+                self.note(
+                    "the system prompt is sent in the first message of the user: the server refuses it",
+                );
+                message = changed(&message, |fields| drop(fields.insert("role".to_owned(), "user".into())));
+            }
+            let is_user = message["role"] == "user";
+            match turns.last_mut().filter(|_| may_join && is_user) {
+                Some(before) => {
+                    if join_users {
+                        self.note("messages of the user that follow each other are sent as one: the server wants that");
+                    }
+                    let content = joined(&before["content"], &message["content"]);
+                    *before = changed(before, |fields| drop(fields.insert("content".to_owned(), content)));
+                }
+                None => turns.push(message),
+            }
+            may_join = is_user && (join_users || is_system);
+        }
+        turns
     }
 
     fn fields(&mut self, reply: &mut Map<String, Json>) {
@@ -224,6 +257,18 @@ fn changed(message: &ChatMessage, change: impl FnOnce(&mut Map<String, Json>)) -
         change(fields);
     }
     new.into()
+}
+
+/// Two contents as one: texts with a blank line between them, or the parts of both.
+fn joined(first: &Json, second: &Json) -> Json {
+    if let (Json::String(first), Json::String(second)) = (first, second) {
+        return format!("{first}\n\n{second}").into();
+    }
+    let parts = |content: &Json| match content {
+        Json::Array(parts) => parts.clone(),
+        text => vec![json!({"type": "text", "text": text})],
+    };
+    [parts(first), parts(second)].concat().into()
 }
 
 fn is_object(text: &str) -> bool {
@@ -387,6 +432,33 @@ mod tests {
         let signature =
             |at: usize| gemini[0]["tool_calls"][at].pointer("/extra_content/google/thought_signature");
         assert_eq!((signature(0), signature(1)), (Some(&json!("skip_thought_signature_validator")), None));
+    }
+
+    #[test]
+    fn a_conversation_has_the_turns_that_the_server_takes() {
+        let user = |content: Json| json!({"role": "user", "content": content});
+        let reply = json!({"role": "assistant", "content": "a"});
+        let image = json!({"type": "image_url", "image_url": {"url": "data:"}});
+        let conversation = [
+            json!({"role": "system", "content": "s"}),
+            user(json!("q")),
+            user(json!("r")),
+            reply.clone(),
+            user(json!("t")),
+            user(json!([image])),
+        ];
+        let joined = user(json!([{"type": "text", "text": "t"}, image]));
+        let rules = |join_users, system_as_user| Rules { join_users, system_as_user, ..Rules::default() };
+        let [system, first, second, ..] = conversation.clone();
+        let (both, adapted) = sent(&conversation, &rules(true, true));
+        assert_eq!(both, [user(json!("s\n\nq\n\nr")), reply.clone(), joined.clone()]);
+        assert_eq!(adapted.len(), 2, "{adapted:?}");
+        let (users, _) = sent(&conversation, &rules(true, false));
+        assert_eq!(users, [system, user(json!("q\n\nr")), reply, joined]);
+        let (prompt, adapted) = sent(&conversation, &rules(false, true));
+        assert_eq!((&prompt[0], &prompt[1]), (&user(json!("s\n\nq")), &second));
+        assert_eq!((prompt.len(), adapted.len()), (5, 1), "{adapted:?}");
+        assert_eq!(sent(&conversation, &Rules::default()).0[1], first);
     }
 
     #[test]

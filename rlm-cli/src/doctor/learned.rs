@@ -10,12 +10,19 @@ use crate::config::table::SERVER;
 use crate::config::{AnySetting as _, FILE_NAME, Settings, save};
 
 /// Writes the rules that were learned into the file in force, or into `rlm.toml` here. Says which rules, and where.
-pub(super) fn save_rules(settings: &Settings, before: &Rules, after: &Rules) -> Found {
+///
+/// `has_failed` is true if requests failed for reasons that no rule changes.
+pub(super) fn save_rules(settings: &Settings, before: &Rules, after: &Rules, has_failed: bool) -> Found {
     let [before, after] = [before, after].map(fields);
     let mut learned = after;
     learned.retain(|name, value| before.get(name) != Some(value));
     if learned.is_empty() {
-        return Ok("nothing: the server refused nothing that is not known".to_owned());
+        let why = if has_failed {
+            "a request failed for a reason that no rule changes"
+        } else {
+            "the server refused nothing that is not known"
+        };
+        return Ok(format!("nothing: {why}"));
     }
     let set = settings.get(&SERVER).unwrap_or_default();
     let mut server = Map::new();

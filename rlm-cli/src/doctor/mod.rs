@@ -159,7 +159,8 @@ async fn asked(options: &DoctorOptions, settings: &Settings, environment: &Envir
     let mut lines = ask::ask(&model, &models, &settings.get(&SAMPLING).unwrap_or_default()).await;
     lines.insert(lines.len() - 1, ("model.context", Ok(window)));
     if options.save {
-        lines.push(("saved", save_rules(settings, &before, &models.rules(&model))));
+        let has_failed = lines.iter().any(|(_, found)| found.is_err());
+        lines.push(("saved", save_rules(settings, &before, &models.rules(&model), has_failed)));
     }
     lines
 }

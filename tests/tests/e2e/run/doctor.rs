@@ -178,6 +178,7 @@ fn a_server_without_tools_and_streams_is_asked_no_more_than_needed() {
         lines[0].starts_with("--  model.tools     the model's server answered 401: no such key"),
         "{lines:?}"
     );
+    assert!(text(&output.stdout).contains("nothing: a request failed for a reason that no rule changes"));
     assert_eq!((output.status.code(), model.finish().len()), (Some(3), 1));
     place.assert_nothing_left();
 }

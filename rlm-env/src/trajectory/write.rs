@@ -28,7 +28,7 @@ const LOCK_TIME: Duration = Duration::from_secs(1);
 /// Each line is a single write to a file opened for appending, so lines stay whole whoever else writes, and a killed
 /// process loses no written entry. Writers take turns by a lock (`flock`), so an unfinished line at the end is not one
 /// that another writer is still writing; it is removed. On a full disk, lines are lost and one error is logged. Images are
-/// files in the directory `NAME.images` beside the trajectory.
+/// files in the directory `NAME.images` beside the trajectory, or beside the file that a link leads to.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
@@ -69,7 +69,8 @@ impl Writer {
         let [is_locked_out, has_failed, has_failed_images] = [false; 3].map(AtomicBool::new);
         Ok(Self {
             path: path.to_owned(),
-            images: images_dir(path),
+            // Where readers look for those of a linked file, too.
+            images: images_dir(&path.canonicalize().unwrap_or_else(|_| path.to_owned())),
             file: Mutex::new(file),
             is_regular,
             is_locked_out,
@@ -180,6 +181,17 @@ mod tests {
             left_out: Vec::new(),
         };
         Entry { rollout: "r".to_owned(), time: 1.5, event: Event::Message(message), depth: 0 }
+    }
+
+    #[test]
+    fn images_of_a_linked_file_lie_beside_the_file() {
+        let (dir, path) = file("");
+        let link = dir.path().join("link.jsonl");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let images = images_dir(&path.canonicalize().unwrap());
+        for name in [&path, &link] {
+            assert_eq!(Writer::append(name).unwrap().images, images);
+        }
     }
 
     #[test]

@@ -82,6 +82,12 @@ fn at<'a>(json: &'a Json, path: &str) -> Option<&'a Json> {
     path.split('.').try_fold(json, |json, name| json.get(name))
 }
 
+/// A count of tokens, which some servers write as a float.
+pub(super) fn count(json: &Json) -> Option<u64> {
+    let whole = || json.as_f64().filter(|count| count.fract() == 0.0 && *count >= 0.0);
+    json.as_u64().or_else(|| whole().map(|count| count as u64))
+}
+
 /// The length of a value as JSON.
 fn json_bytes(value: &Json) -> usize {
     struct Counter(usize);
@@ -165,7 +171,7 @@ impl Reply {
     /// The usage and cost as reported by the server; estimated if it reports none.
     pub(super) fn usage(&self, estimate: &Estimate) -> Usage {
         let usage = self.reported_usage();
-        let reported = |place: &&str| Some(at(usage?, place)?.as_u64()?.min(MAX_TOKENS));
+        let reported = |place: &&str| Some(count(at(usage?, place)?)?.min(MAX_TOKENS));
         let first = |places: &[&str]| places.iter().find_map(reported);
         // No prompt is empty: servers that do not count say 0.
         let prompt = first(&["prompt_tokens"]).filter(|tokens| *tokens > 0);
@@ -245,6 +251,8 @@ mod tests {
         assert_eq!(usage(openai), parts);
         let deepseek = json!({"prompt_tokens": 100, "completion_tokens": 10, "prompt_cache_hit_tokens": 64});
         assert_eq!(usage(deepseek), Usage { cached_tokens: 64, ..base() });
+        assert_eq!(usage(json!({"prompt_tokens": 100.0, "completion_tokens": 10.0})), base());
+        assert!(usage(json!({"prompt_tokens": 100.5, "completion_tokens": -1.0})).is_estimated);
         let gemini = json!({"prompt_tokens": 100, "completion_tokens": 1, "total_tokens": 110});
         assert_eq!(usage(gemini), Usage { reasoning_tokens: 9, ..base() });
         let openrouter = json!({"prompt_tokens": 100, "completion_tokens": 10, "cost": 0.25});

@@ -16,6 +16,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Body, parts_left_out};
 use crate::llm::message::{ChatMessage, Form, Part};
+use crate::llm::reply::count;
 use crate::llm::rules::Rules;
 
 /// User messages whose end is marked for the cache: see [`mark_for_cache`].
@@ -386,7 +387,7 @@ fn finish_reason(stop_reason: Json) -> Json {
 
 /// The usage in OpenAI's terms, where the tokens of a prompt include those read from and written to the cache.
 fn chat_usage(native: &Map<String, Json>) -> Json {
-    let tokens = |name: &str| native.get(name).and_then(Json::as_u64);
+    let tokens = |name: &str| native.get(name).and_then(count);
     let cached = tokens("cache_read_input_tokens").unwrap_or(0);
     let written = tokens("cache_creation_input_tokens").unwrap_or(0);
     let mut usage =
@@ -398,7 +399,7 @@ fn chat_usage(native: &Map<String, Json>) -> Json {
         usage["completion_tokens"] = output.into();
     }
     let details = native.get("output_tokens_details");
-    if let Some(thinking) = details.and_then(|details| details["thinking_tokens"].as_u64()) {
+    if let Some(thinking) = details.and_then(|details| count(&details["thinking_tokens"])) {
         usage["completion_tokens_details"] = json!({"reasoning_tokens": thinking});
     }
     usage

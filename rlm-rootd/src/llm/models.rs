@@ -33,6 +33,7 @@ use super::request_ids::RequestIds;
 use super::retry::{Retries, asked_pause, told_pause};
 use super::rules::{ErrorKind, Refused, Rules, telling_part};
 use super::sse;
+use super::wire::Streamed;
 use crate::http_client::{bearer, builder, last_cause, read, without_tls};
 
 /// Headers with the id of a request, the same in each attempt: for logs, and for trainers.
@@ -423,6 +424,15 @@ impl Models {
             return self.read_pieces(response).await;
         }
         let body = self.read(response).await;
+        if let Ok(body) = &body
+            && status.is_success()
+            && is_events(body)
+        {
+            self.note_streaming(Streaming::InPieces);
+            let mut pieces = StreamedReply::new(self);
+            pieces.add(body)?;
+            return pieces.end();
+        }
         if !status.is_success() {
             // Without the text, the status is enough.
             let body = body.unwrap_or_default();
@@ -455,43 +465,16 @@ impl Models {
 
     /// Reads a reply that comes as events, each with a piece of it.
     async fn read_pieces(&self, mut response: Response) -> Result<Reply, Failure> {
-        let (mut events, mut streamed, mut bytes) = (sse::Events::default(), self.api.streamed(), 0);
-        let mut is_over = false;
+        let mut pieces = StreamedReply::new(self);
         while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(&error))? {
-            let mut ended = Vec::new();
-            events.add(&chunk, |data| ended.push(data));
-            bytes += chunk.len();
-            if bytes > MAX_STREAM_BYTES || events.pending() > MAX_REPLY_BYTES {
-                return Err(unusable(format!("it is over {} MiB", MAX_STREAM_BYTES >> 20)));
-            }
-            is_over = ended.iter().any(|data| data == "[DONE]");
-            for data in ended.iter().take_while(|data| *data != "[DONE]") {
-                let piece = self.json(data.as_bytes())?;
-                let is_error = has_error(&piece) || self.api == Api::Chat && lacks_choices(&piece);
-                let error = error_text(&piece).filter(|_| is_error);
-                let failure = error.map(|error| self.failed_midway(&piece, &error));
-                streamed.add(piece);
-                if let Some(failure) = failure {
-                    let (body, text) = streamed.into_body();
-                    return Err(failure.after(self.api.part(body, &text)));
-                }
-            }
-            if is_over {
+            pieces.add(&chunk)?;
+            if pieces.is_over {
                 // A connection whose response has ended can be used again.
                 let _ended_or_late = timeout(CLOSING, response.chunk()).await;
                 break;
             }
         }
-        if streamed.is_whole() || is_over && streamed.is_over() {
-            let (body, text) = streamed.into_body();
-            return self.reply(body, &text);
-        }
-        Err(Failure {
-            error: SubCallError::Broken("the stream ended before the reply".to_owned()),
-            cost: Cost::Unknown,
-            retry: Retry::After(None),
-            said: String::new(),
-        })
+        pieces.end()
     }
 
     /// An error that a server reports in a reply that it has begun, perhaps with the status that it would have had.
@@ -666,6 +649,64 @@ impl Models {
             _ => cut(&text, ERROR_CHARS),
         }
     }
+}
+
+/// A reply that comes as events, each with a piece of it.
+struct StreamedReply<'a> {
+    models: &'a Models,
+    events: sse::Events,
+    streamed: Streamed,
+    bytes: usize,
+    /// True once the server has said that the stream is over.
+    is_over: bool,
+}
+
+impl<'a> StreamedReply<'a> {
+    fn new(models: &'a Models) -> Self {
+        let (events, streamed) = (sse::Events::default(), models.api.streamed());
+        Self { models, events, streamed, bytes: 0, is_over: false }
+    }
+
+    fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
+        let models = self.models;
+        let mut ended = Vec::new();
+        self.events.add(chunk, |data| ended.push(data));
+        self.bytes += chunk.len();
+        if self.bytes > MAX_STREAM_BYTES || self.events.pending() > MAX_REPLY_BYTES {
+            return Err(unusable(format!("it is over {} MiB", MAX_STREAM_BYTES >> 20)));
+        }
+        self.is_over = ended.iter().any(|data| data == "[DONE]");
+        for data in ended.iter().take_while(|data| *data != "[DONE]") {
+            let piece = models.json(data.as_bytes())?;
+            let is_error = has_error(&piece) || models.api == Api::Chat && lacks_choices(&piece);
+            let error = error_text(&piece).filter(|_| is_error);
+            let failure = error.map(|error| models.failed_midway(&piece, &error));
+            self.streamed.add(piece);
+            if let Some(failure) = failure {
+                let (body, text) = std::mem::replace(&mut self.streamed, models.api.streamed()).into_body();
+                return Err(failure.after(models.api.part(body, &text)));
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Result<Reply, Failure> {
+        if self.streamed.is_whole() || self.is_over && self.streamed.is_over() {
+            let (body, text) = self.streamed.into_body();
+            return self.models.reply(body, &text);
+        }
+        Err(Failure {
+            error: SubCallError::Broken("the stream ended before the reply".to_owned()),
+            cost: Cost::Unknown,
+            retry: Retry::After(None),
+            said: String::new(),
+        })
+    }
+}
+
+/// True if a body is a stream of events, whatever its type says.
+fn is_events(body: &[u8]) -> bool {
+    [&b"data:"[..], b"event:"].iter().any(|field| body.trim_ascii_start().starts_with(field))
 }
 
 /// The headers of each request. A configured header replaces our own.

@@ -111,6 +111,17 @@ async fn a_stream_that_breaks_is_asked_for_again() {
 }
 
 #[tokio::test]
+async fn a_stream_is_known_by_its_first_bytes_whatever_its_type_says() {
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    for begin in ["", "event: message\n"] {
+        let body = format!("{begin}data: {}\n\ndata: {end}\n\ndata: [DONE]\n\n", piece("a"));
+        let rule = Rule::any().body(body).header("content-type", "text/plain; charset=utf-8");
+        let (text, requests) = answer([rule]).await;
+        assert_eq!((text.as_str(), requests.len()), ("a", 1));
+    }
+}
+
+#[tokio::test]
 async fn an_error_within_a_stream_costs_the_prompt_and_what_came_before_it() {
     let usage = json!({"prompt_tokens": 20, "completion_tokens": 3});
     let error = json!({"message": "upstream", "code": 502});

@@ -3,24 +3,26 @@
 //!
 //! A reply is split into text, thoughts and calls. Thoughts and calls begin with marks that no model writes by chance;
 //! forms without such marks are not read: a bare JSON object, a pythonic list, `python_tag` with Python code. A mark
-//! in a fenced block or in backquotes is text, and so is one in the arguments of a call. A call that is not complete is
-//! not a call.
+//! in a fenced block or in a code span of its line is text, and so is one in the arguments of a call. A call that is not
+//! complete is not a call. The end of a thought that the prompt has opened is read in blocks as well, where code does not
+//! have it: see [`Scanner::closing_mark`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Read;
+use std::ops::Range;
 
 use serde_json::{Deserializer, Map, Value as Json};
 
 /// Longest name of a tool or parameter, and longest header of a harmony message, in bytes.
 const NEAR_BYTES: usize = 256;
 
-/// Marks around thoughts: those of SGLang's `reasoning_parser.py` and Open WebUI's `middleware.py`.
+/// Marks around thoughts: those of SGLang's `reasoning_parser.py` and Open WebUI's `middleware.py`. Those in lower case are read in
+/// any, and tags may have attributes.
 const THOUGHTS: &[(&str, &str)] = &[
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),
-    ("<Thought>", "</Thought>"),
     ("<reason>", "</reason>"),
     ("<reasoning>", "</reasoning>"),
     ("<seed:think>", "</seed:think>"),
@@ -185,18 +187,18 @@ pub enum Fenced {
 /// Reads the fenced blocks of a text that have one of `tags`.
 pub fn fenced(text: &str, tags: &[&str], other_tags: &[&str]) -> Fenced {
     let (mut code, mut found, mut other) = (String::new(), false, None);
-    // Length of the open fence, and whether its tag is one of ours.
-    let mut open: Option<(usize, bool)> = None;
+    // The open fence, and whether its tag is one of ours.
+    let mut open: Option<(Fence<'_>, bool)> = None;
     for line in text.split_inclusive('\n') {
-        match (open, fence(line)) {
-            (Some((ticks, is_ours)), Some((closing, ""))) if closing >= ticks => {
+        match (open, Fence::of(line)) {
+            (Some((begun, is_ours)), Some(fence)) if fence.closes(begun) => {
                 open = None;
                 found |= is_ours;
             }
             (Some((_, true)), _) => code.push_str(&line.replace("\r\n", "\n")),
-            (None, Some((ticks, tag))) => {
-                let tag = tag.to_ascii_lowercase();
-                open = Some((ticks, tags.contains(&tag.as_str())));
+            (None, Some(fence)) => {
+                let tag = fence.tag.to_ascii_lowercase();
+                open = Some((fence, tags.contains(&tag.as_str())));
                 if other.is_none() && other_tags.contains(&tag.as_str()) {
                     other = Some(tag);
                 }
@@ -215,16 +217,64 @@ pub fn fenced(text: &str, tags: &[&str], other_tags: &[&str]) -> Fenced {
     }
 }
 
-/// Length and tag of the fence at the start of a line. The tag of a fence has no backquotes.
-fn fence(line: &str) -> Option<(usize, &str)> {
-    let line = line.trim_start_matches(|char: char| char.is_whitespace() && char != '\n');
-    let ticks = line.bytes().take_while(|byte| *byte == b'`').count();
-    if ticks < 3 {
-        return None;
+/// A fence at the start of a line.
+#[derive(Clone, Copy, Debug)]
+struct Fence<'a> {
+    /// A backquote or a tilde.
+    char: char,
+    length: usize,
+    /// The text behind the fence. That of backquotes has none of them.
+    tag: &'a str,
+}
+
+impl<'a> Fence<'a> {
+    fn of(line: &'a str) -> Option<Self> {
+        let line = without_indent(line);
+        let char = line.chars().next().filter(|char| matches!(char, '`' | '~'))?;
+        let length = line.len() - line.trim_start_matches(char).len();
+        let tag = line[length..].split('\n').next().unwrap_or_default();
+        let is_fence = length >= 3 && (char == '~' || !tag.contains('`'));
+        is_fence.then(|| Self { char, length, tag: tag.trim() })
     }
-    let tag = &line[ticks..];
-    let end = tag.find(['\n', '`']).unwrap_or(tag.len());
-    (!tag[end..].starts_with('`')).then(|| (ticks, tag[..end].trim()))
+
+    /// True if this fence closes a block.
+    fn closes(&self, open: Fence<'_>) -> bool {
+        self.tag.is_empty() && self.char == open.char && self.length >= open.length
+    }
+}
+
+/// A line without the white space at its start.
+fn without_indent(line: &str) -> &str {
+    line.trim_start_matches(|char: char| char.is_whitespace() && char != '\n')
+}
+
+/// True if the end of this part of a line of code is in quotes. The apostrophe of a word is not a quote.
+fn ends_in_quotes(code: &str) -> bool {
+    let (mut open, mut before) = (None, ' ');
+    for char in code.chars() {
+        match open {
+            Some(quote) if char == quote => open = None,
+            None if matches!(char, '"' | '`') || char == '\'' && !before.is_alphanumeric() => {
+                open = Some(char)
+            }
+            _ => {}
+        }
+        before = char;
+    }
+    open.is_some()
+}
+
+/// The length of an opening mark at the start of a text. A tag may have attributes.
+fn opening_length(text: &str, mark: &str) -> Option<usize> {
+    if text.starts_with(mark) {
+        return Some(mark.len());
+    }
+    let name = mark.strip_suffix('>').filter(|name| !name.ends_with('|'))?;
+    let behind = text.strip_prefix(name)?.strip_prefix([' ', '\t'])?;
+    let near = &behind[..behind.floor_char_boundary(NEAR_BYTES)];
+    let attributes = &near[..near.find(['>', '<', '\n', '`'])?];
+    let end = text.len() - behind.len() + attributes.len();
+    (attributes.contains('=') && text[end..].starts_with('>')).then_some(end + 1)
 }
 
 /// A part of a reply.
@@ -241,8 +291,17 @@ fn parts(text: &str) -> Vec<Part<'_>> {
     if !text.contains(['<', '[', '◁']) {
         return vec![Part::Text(text)];
     }
-    let mut scanner =
-        Scanner { text, at: 0, end: 0, kept: 0, parts: Vec::new(), values_end: 0, found: HashMap::new() };
+    let mut scanner = Scanner {
+        text,
+        lower: text.to_ascii_lowercase(),
+        at: 0,
+        end: 0,
+        kept: 0,
+        parts: Vec::new(),
+        values_end: 0,
+        found: HashMap::new(),
+        span: Span::default(),
+    };
     scanner.scan(text.len());
     scanner.parts
 }
@@ -251,6 +310,8 @@ fn parts(text: &str) -> Vec<Part<'_>> {
 /// outside of a string.
 struct Scanner<'a> {
     text: &'a str,
+    /// The text in lower case, byte by byte.
+    lower: String,
     at: usize,
     /// End of the stretch that is scanned.
     end: usize,
@@ -261,11 +322,20 @@ struct Scanner<'a> {
     values_end: usize,
     /// The last search for each mark: its start and its result.
     found: HashMap<&'static str, (usize, Option<usize>)>,
+    span: Span,
+}
+
+/// The backquotes of a line up to a place.
+#[derive(Debug, Default)]
+struct Span {
+    at: usize,
+    /// True if the runs of backquotes are odd in number.
+    is_open: bool,
 }
 
 /// An open fenced block.
-struct Block {
-    ticks: usize,
+struct Block<'a> {
+    fence: Fence<'a>,
     /// True if its code opens a thought, so that the closing mark is code too.
     has_thought: bool,
 }
@@ -283,28 +353,63 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads a line that is a fence or in a block. False if it is neither.
-    fn block_line(&mut self, block: &mut Option<Block>) -> bool {
-        let (begin, fence) = (self.at, fence(self.rest()));
+    fn block_line(&mut self, block: &mut Option<Block<'a>>) -> bool {
+        let (begin, fence) = (self.at, Fence::of(self.rest()));
         if block.is_none() && fence.is_none() {
             return false;
         }
         let line = self.rest().split_inclusive('\n').next().unwrap_or_default();
         self.at += line.len();
         match (block.as_mut(), fence) {
-            (None, Some((ticks, _))) => *block = Some(Block { ticks, has_thought: false }),
-            (Some(open), Some((ticks, ""))) if ticks >= open.ticks => *block = None,
-            (Some(open), _) if !open.has_thought => {
-                // A closing mark alone in its line ends a thought whose block was left open.
-                if THOUGHTS.iter().any(|(_, close)| line.trim() == *close) {
-                    self.end_thought(begin);
+            (None, Some(fence)) => *block = Some(Block { fence, has_thought: false }),
+            (Some(open), Some(fence)) if fence.closes(open.fence) => *block = None,
+            (Some(open), _) if !open.has_thought => match self.closing_mark(begin, line, open.fence) {
+                Some(mark) => {
+                    self.at = mark.end;
+                    self.end_thought(mark.start);
                     *block = None;
-                } else {
-                    open.has_thought = THOUGHTS.iter().any(|(open, _)| line.contains(open));
                 }
-            }
+                None => open.has_thought = self.has_opening_mark(begin..self.at),
+            },
             _ => {}
         }
         true
+    }
+
+    /// The mark in a line of an open block that ends a thought which the prompt has opened: at the beginning of the line, behind a
+    /// fence that could close the block, or at the end of the line. In quotes and in the middle of a line it is code.
+    fn closing_mark(&self, begin: usize, line: &str, open: Fence<'_>) -> Option<Range<usize>> {
+        let place_of = |part: &str| begin + line.len() - part.len();
+        let closing_at = |at: usize| {
+            let mut marks = THOUGHTS.iter().map(|(_, close)| close);
+            let close = marks.find(|close| self.in_any_case(close)[at..self.end].starts_with(**close))?;
+            Some(at..at + close.len())
+        };
+        let code = without_indent(line);
+        let behind_fence = without_indent(code.trim_start_matches(open.char));
+        let is_fence = code.bytes().take_while(|byte| char::from(*byte) == open.char).count() >= open.length;
+        let first = closing_at(place_of(code));
+        first.or_else(|| closing_at(place_of(behind_fence)).filter(|_| is_fence)).or_else(|| {
+            let end = begin + line.trim_end().len();
+            let is_last = |close: &str| self.in_any_case(close)[begin..end].ends_with(close);
+            let (_, close) = THOUGHTS.iter().find(|(_, close)| is_last(close))?;
+            let at = end - close.len();
+            let is_code = ends_in_quotes(&self.text[begin..at]) || self.has_opening_mark(begin..at);
+            (!is_code).then_some(at..end)
+        })
+    }
+
+    fn has_opening_mark(&self, part: Range<usize>) -> bool {
+        THOUGHTS.iter().any(|(open, _)| {
+            let text = &self.in_any_case(open)[part.clone()];
+            let name = open.strip_suffix('>').unwrap_or(open);
+            text.match_indices(name).any(|(at, _)| opening_length(&text[at..], open).is_some())
+        })
+    }
+
+    /// The text in which a mark of thoughts is looked for.
+    fn in_any_case(&self, mark: &str) -> &str {
+        if mark.bytes().any(|byte| byte.is_ascii_uppercase()) { self.text } else { &self.lower }
     }
 
     /// Reads a part, or text up to the next mark or line. True if a line begins after it.
@@ -317,10 +422,17 @@ impl<'a> Scanner<'a> {
             return self.plain();
         };
         let is_here = |mark: &str| mark.as_bytes()[1] == second && rest.starts_with(mark);
-        if let Some((open, close)) = THOUGHTS.iter().find(|(open, _)| is_here(open)) {
-            return self.thought(open, close) || self.plain();
+        let may_be = |mark: &str| mark.as_bytes()[1].eq_ignore_ascii_case(&second);
+        let thoughts = || THOUGHTS.iter().filter(|(open, close)| may_be(open) || may_be(close));
+        let opened = thoughts().find_map(|(open, close)| {
+            Some((opening_length(&self.in_any_case(open)[begin..self.end], open)?, *close))
+        });
+        if let Some((length, close)) = opened {
+            return self.thought(length, close) || self.plain();
         }
-        if let Some((_, close)) = THOUGHTS.iter().find(|(_, close)| is_here(close)) {
+        let is_closed = |close: &str| self.in_any_case(close)[begin..self.end].starts_with(close);
+        let closed = thoughts().find(|(_, close)| is_closed(close));
+        if let Some((_, close)) = closed {
             self.at += close.len();
             return if self.is_quoted(begin) { false } else { self.end_thought(begin) };
         }
@@ -352,15 +464,16 @@ impl<'a> Scanner<'a> {
         is_line_end
     }
 
-    fn thought(&mut self, open: &str, close: &'static str) -> bool {
+    /// Reads a thought whose opening mark has this length.
+    fn thought(&mut self, length: usize, close: &'static str) -> bool {
         let begin = self.at;
-        self.at += open.len();
+        self.at += length;
         if self.is_quoted(begin) {
             return false;
         }
         self.keep_text(begin);
         self.thought_until(&[close]);
-        self.skip(close);
+        self.at = self.end.min(self.at + close.len());
         self.kept = self.at;
         true
     }
@@ -430,9 +543,18 @@ impl<'a> Scanner<'a> {
         self.kept = self.at;
     }
 
-    /// True if the part that begins here is in backquotes.
-    fn is_quoted(&self, begin: usize) -> bool {
-        self.text[..begin].ends_with('`') && self.rest().starts_with('`')
+    /// True if the part that begins here, and has just been read, is in a code span: a span is open before it in its line, and a
+    /// backquote follows in the line. Backquotes in parts before it do not count.
+    fn is_quoted(&mut self, begin: usize) -> bool {
+        let Span { at, is_open } = std::mem::take(&mut self.span);
+        let (from, mut is_open) = if at < self.kept { (self.kept, false) } else { (at, is_open) };
+        let bytes = self.text.as_bytes();
+        for at in from..begin {
+            let begins_run = bytes[at] == b'`' && (at == self.kept || bytes[at - 1] != b'`');
+            is_open = bytes[at] != b'\n' && is_open != begins_run;
+        }
+        self.span = Span { at: begin, is_open };
+        is_open && self.find("`").is_some_and(|quote| self.find("\n").is_none_or(|line_end| quote < line_end))
     }
 }
 
@@ -598,7 +720,9 @@ impl<'a> Scanner<'a> {
         let known = known.filter(|(start, found)| *start <= from && found.is_none_or(|found| from <= found));
         let known = known.unwrap_or_else(|| {
             let after = AFTER_VALUES.iter().find(|(end, _)| *end == mark).map(|(_, after)| *after);
-            let mut places = text[from..].match_indices(mark).map(|(place, _)| from + place);
+            let is_of_thought = THOUGHTS.iter().any(|(_, close)| *close == mark);
+            let searched = if is_of_thought { self.in_any_case(mark) } else { text };
+            let mut places = searched[from..].match_indices(mark).map(|(place, _)| from + place);
             let found = places.find(|place| {
                 let behind = text[place + mark.len()..].trim_start();
                 after.is_none_or(|after| after.iter().any(|after| behind.starts_with(after)))
@@ -938,11 +1062,28 @@ mod tests {
             "Write `<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>` to call.",
             "```xml\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n```\n",
             "````\n```\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n```\n````\n",
+            "The log has `x = <tool_call>{\"name\": \"f\"}</tool_call> ` in it.",
+            "Not ``<tool_call>{\"name\": \"f\"}</tool_call>``, and not `a <tool_call>{\"name\": \"f\"}</tool_call>`.",
+            "~~~\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n```\n~~~\n",
             "<think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
             "[TOOL_CALLS] I <think> of <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call> [1]",
             "<function=f><parameter=a>1 <think> 2</parameter> <tool_call>{\"name\": \"f\"}</tool_call>",
         ] {
             assert_eq!(written_calls(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn calls_beside_code_spans_are_calls() {
+        let call_of =
+            |code: &str| format!("<tool_call>{{\"name\": \"f\", \"arguments\": \"{code}\"}}</tool_call>");
+        for text in [
+            format!("I run `f`: {}, then `g`.", call_of("`a`")),
+            format!("It has a ` in it. {}", call_of("")),
+            format!("It has a ` in it.\n{} `", call_of("")),
+            format!("{}{}{} `f`", call_of("```"), call_of("a"), call_of("`b`")),
+        ] {
+            assert_eq!(written_calls(&text).len(), text.matches("<tool_call>").count(), "{text}");
         }
     }
 
@@ -974,6 +1115,31 @@ mod tests {
                 "I try\n```bash\nrm x\n</think>\n```bash\nls\n```",
                 "```bash\nls\n```",
                 Some("I try\n```bash\nrm x"),
+            ),
+            // The mark behind the closing fence of a block, and at either end of a line of an open one.
+            ("I try\n```bash\nrm x\n```</think>\nYes", "Yes", Some("I try\n```bash\nrm x\n```")),
+            ("I try\n~~~bash\nrm x\n~~~~ </think>Use `x`", "Use `x`", Some("I try\n~~~bash\nrm x\n~~~~")),
+            ("```bash\nrm x </think>\nYes", "Yes", Some("```bash\nrm x")),
+            ("```bash\nI don't know.</think>\nYes", "Yes", Some("```bash\nI don't know.")),
+            ("```bash\nrm x\n</think>```bash\nls\n```", "```bash\nls\n```", Some("```bash\nrm x")),
+            // Code has it in the middle of a line, in quotes, or behind an opening mark.
+            ("```bash\nx </think> y\n```", "```bash\nx </think> y\n```", None),
+            ("```bash\nx='a\nb' y='</think>\n'\n```", "```bash\nx='a\nb' y='</think>\n'\n```", None),
+            ("```xml\n<think>hm</think>\n```", "```xml\n<think>hm</think>\n```", None),
+            // Between two code spans, a mark is none of them.
+            ("Maybe `ls`</think>`pwd` it is.", "`pwd` it is.", Some("Maybe `ls`")),
+            ("Maybe `ls</think>\n`pwd` it is.", "`pwd` it is.", Some("Maybe `ls")),
+            ("Use `a </think> b` and `<think> c`.", "Use `a </think> b` and `<think> c`.", None),
+            // Any letter case, and attributes.
+            ("<THINK>hm</THINK>Yes", "Yes", Some("hm")),
+            ("<Thinking>hm</thinking>Yes", "Yes", Some("hm")),
+            ("hm</Think>Yes", "Yes", Some("hm")),
+            ("<think lang=\"en\">hm</think>Yes", "Yes", Some("hm")),
+            ("<THOUGHT a='1' b=\"2\">\nhm", "", Some("hm")),
+            (
+                "Vec<Thinker>, <think of it>, [think] and <thinker a=1>",
+                "Vec<Thinker>, <think of it>, [think] and <thinker a=1>",
+                None,
             ),
             // A fence behind a thought begins a line.
             ("Now<think>hm</think>```bash\nls\n```", "Now\n```bash\nls\n```", Some("hm")),
@@ -1114,6 +1280,10 @@ mod tests {
             ("```Py\n1", other("py")),
             ("```bash\n```", code("")),
             ("```ls```\n```bash\nls\n```", code("ls\n")),
+            ("~~~bash\nls\n```\n~~~", code("ls\n```\n")),
+            ("```bash\nls\n~~~\n```", code("ls\n~~~\n")),
+            ("~~~markdown\n```bash\nls\n```\n~~~\n", Fenced::Nothing),
+            ("~~bash\nls\n~~", Fenced::Nothing),
         ] {
             assert_eq!(read(text), expected, "{text}");
         }
@@ -1185,6 +1355,13 @@ mod tests {
             "```<think></think>",
             "`<think>`",
             "```sh\n</think>\n",
+            "```sh\n\"</think>\n",
+            "```</think>",
+            "~~~\n",
+            "`<tool_call>{\"name\":\"f\"}</tool_call>",
+            "`</think>",
+            "<think a",
+            "<think a=",
             "<|channel|>",
             "<|start|>",
             "<|channel|>final<|message|>",

@@ -8,6 +8,10 @@ const LABELS: [&str; 6] = ["role", "id", "type", "name", "format", "finish_reaso
 /// Fields with parts of a text. LiteLLM's blocks have no index if they come from Gemini.
 const PARTS: [&str; 3] = ["content", "thinking", "thinking_blocks"];
 
+/// Fields of a choice whose pieces follow each other: log probabilities and ids of tokens. Other fields are told whole, and some
+/// servers repeat them in each piece.
+const OF_TOKENS: [&str; 2] = ["logprobs", "token_ids"];
+
 /// A field that only pads pieces to a common length.
 const PADDING: &str = "obfuscation";
 
@@ -48,10 +52,9 @@ impl Pieces {
             delta.into_iter().for_each(|(name, value)| join_field(message, name, value));
         }
         for (name, value) in std::mem::take(fields) {
-            match choice.get_mut(&name) {
-                // Log probabilities and token ids of these tokens, to follow those of the tokens before.
-                Some(old @ (Json::Array(_) | Json::Object(_))) => join(old, value, &name),
-                _ => replace(choice, name, value),
+            match choice.get_mut(&name).filter(|old| OF_TOKENS.contains(&name.as_str()) && !old.is_null()) {
+                Some(old) => join(old, value, &name),
+                None => replace(choice, name, value),
             }
         }
     }
@@ -74,10 +77,6 @@ impl Pieces {
             let Some(Json::Array(calls)) = message.get_mut("tool_calls") else { continue };
             for call in calls.iter_mut().filter_map(Json::as_object_mut) {
                 call.shift_remove("index");
-            }
-            // A first piece begins each text, even one that stays empty: a whole reply has null there (OpenAI, LiteLLM).
-            if message.get("content").and_then(Json::as_str) == Some("") {
-                message.insert("content".to_owned(), Json::Null);
             }
         }
         body.insert("object".to_owned(), "chat.completion".into());
@@ -109,6 +108,8 @@ fn join_field(object: &mut Json, name: String, value: Json) {
 /// Joins a value to the one before it: texts and lists are continued, objects joined field by field.
 fn join(old: &mut Json, new: Json, name: &str) {
     match (old, new) {
+        // The last word on a content without text is that of a whole reply: DeepSeek wants its "" back, others send null.
+        (old @ Json::String(_), Json::Null) if name == "content" && *old == "" => *old = Json::Null,
         (_, Json::Null) => {}
         (Json::String(old), Json::String(new)) if !LABELS.contains(&name) => old.push_str(&new),
         (Json::String(old), Json::String(_)) if !old.is_empty() => {}
@@ -131,19 +132,33 @@ fn text_part(text: String) -> Json {
     json!({"type": "text", "text": text})
 }
 
+/// True for a call whose arguments are complete.
+fn is_complete(call: &Json) -> bool {
+    match &call["function"]["arguments"] {
+        Json::String(text) => {
+            text.trim_end().ends_with('}') && serde_json::from_str::<Map<_, Json>>(text).is_ok()
+        }
+        arguments => arguments.is_object(),
+    }
+}
+
 /// Joins an item to the one that it continues, or adds it. Items have an index for that; calls of tools may have only an id, in
-/// their first piece, and parts of a text or a thought only their type.
+/// their first piece, and parts of a text or a thought only their type. Gemini numbers none of its calls, and names each in its only
+/// piece.
 fn join_item(items: &mut Vec<Json>, item: Json, name: &str) {
     let id = |item: &Json| item["id"].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
     // OpenRouter gives a text and what Gemini has encrypted the same index.
     let has_its_type =
         |old: &Json| [old, &item].iter().any(|item| item["type"].is_null()) || old["type"] == item["type"];
+    let has_name = item["function"]["name"].as_str().is_some_and(|name| !name.is_empty());
     let continues = |old: &Json| match (id(old), id(&item)) {
         (Some(old), Some(new)) => old == new,
-        _ => has_its_type(old),
+        _ => has_its_type(old) && !(has_name && is_complete(old)),
     };
     let before = match &item["index"] {
-        Json::Null if name == "tool_calls" && id(&item).is_none() => items.last_mut(),
+        Json::Null if name == "tool_calls" && id(&item).is_none() => {
+            items.last_mut().filter(|old| continues(old))
+        }
         Json::Null if PARTS.contains(&name) => {
             let is_continued = |old: &&mut Json| {
                 // A signature ends a block.
@@ -235,7 +250,7 @@ mod tests {
             "role": "assistant", "content": null, "tool_calls": [call("a", "{\"x\": 1}"), call("b", "{}")],
         });
         let usual = [
-            json!({"role": "assistant", "content": ""}),
+            json!({"role": "assistant", "content": null}),
             numbered(0, call("a", "")),
             more(0, "{\"x\":"),
             more(0, " 1}"),
@@ -255,6 +270,48 @@ mod tests {
             json!({"tool_calls": [call("b", "{}")]}),
         ];
         assert_eq!(message(no_number), expected);
+        // Gemini: whole calls, all with the same number or none, and without ids.
+        let whole = [call("", "{\"x\": 1}"), call("", "{}")];
+        let [mut one, mut two] = whole.clone();
+        assert_eq!(
+            message(whole.clone().map(|call| json!({"tool_calls": [call]})))["tool_calls"],
+            json!(whole)
+        );
+        assert_eq!(message([json!({"tool_calls": whole})])["tool_calls"], json!(whole));
+        assert_eq!(message(whole.clone().map(|call| numbered(0, call)))["tool_calls"], json!(whole));
+        (one["index"], two["index"]) = (0.into(), 0.into());
+        assert_eq!(message([json!({"tool_calls": [one, two]})])["tool_calls"], json!(whole));
+        // The name again in each piece, of calls without ids.
+        let named = ["{\"x\":", " 1", "}"].map(|text| numbered(0, call("", text)));
+        assert_eq!(message(named)["tool_calls"], json!([call("", "{\"x\": 1}")]));
+    }
+
+    #[test]
+    fn a_content_without_text_is_as_the_stream_says() {
+        let content = |pieces: &[Json]| {
+            message(pieces.iter().map(|content| json!({"content": content})))["content"].clone()
+        };
+        let (null, empty) = (Json::Null, json!(""));
+        // DeepSeek, LiteLLM, OpenAI.
+        assert_eq!(content(&[null.clone(), empty.clone()]), empty);
+        assert_eq!(content(&[empty.clone()]), empty);
+        assert_eq!(content(&[empty.clone(), null.clone()]), null);
+        assert_eq!(content(&[null.clone()]), null);
+        assert_eq!(message([json!({"refusal": null})])["content"], null);
+        assert_eq!(content(&[empty, "a".into(), null]), json!("a"));
+    }
+
+    #[test]
+    fn what_is_told_again_in_each_piece_is_told_once() {
+        let filtered =
+            |severity: &str| json!({"hate": {"filtered": false, "severity": severity}, "seen": [severity]});
+        let piece = |severity: &str, reason: Json| {
+            json!({"choices": [{
+                "index": 0, "delta": {"content": "a"}, "finish_reason": reason, "content_filter_results": filtered(severity),
+            }]})
+        };
+        let body = whole([piece("safe", Json::Null), piece("safe", Json::Null), piece("low", "stop".into())]);
+        assert_eq!(body["choices"][0]["content_filter_results"], filtered("low"));
     }
 
     #[test]

@@ -46,10 +46,10 @@ pub use llm::{
     Api, ArgumentsFault, BudgetTool, ChatError, ChatMessage, ChatReply, ChatRequest, ChatTools, Completion,
     Fenced, HttpModel, Key, LEAST_COMPLETION, LlmBatch, LlmQuery, ModelError, ModelErrorKind, ModelFuture,
     ModelLimits, Models, ModelsConfig, ModelsError, NullContent, Price, Prices, PricesError, Proxy, Recorder,
-    Retries, RetryObserver, RootModel, Rules, ServerRules, Streaming, SubCallError, SubCallRecord, SubLlm,
-    SubLlmError, SubLlmOptions, WrittenCall, arguments, call_arguments, check_sampling, fenced, image_urls,
-    is_data_url, is_same_model, message_text, new_call_id, reasoning_text, refusal, thoughts, tool_named,
-    without_thoughts, written_calls,
+    ReplyEnd, Retries, RetryObserver, RootModel, Rules, ServerRules, Streaming, SubCallError, SubCallRecord,
+    SubLlm, SubLlmError, SubLlmOptions, WrittenCall, arguments, call_arguments, check_sampling, fenced,
+    image_urls, is_data_url, is_same_model, message_text, new_call_id, reasoning_text, refusal, thoughts,
+    tool_named, without_thoughts, written_calls,
 };
 pub use log_lines::{LogLines, LogWriter};
 pub use mcp::{McpError, McpFileError, McpServer, McpServers, McpTransport, load_mcp_servers};

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use reqwest::{StatusCode, Url};
 use rlm_core::text::counted;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::error::SubCallError;
 use super::reply::Reply;
+use super::reply_end::ReplyEnd;
 use super::rules::ErrorKind;
 
 /// An attempt without a reply.
@@ -142,6 +143,16 @@ fn status_named(name: &str) -> Option<u16> {
 pub(super) fn unusable(why: String) -> Failure {
     let error = SubCallError::Malformed(why);
     Failure { error, cost: Cost::Unknown, retry: Retry::Once, said: String::new() }
+}
+
+/// The error within the first choice of a reply, as an error document: OpenRouter's, where the server behind it has failed midway.
+pub(super) fn error_in_choice(body: &Json) -> Option<Json> {
+    let choice = body.get("choices")?.get(0)?;
+    match choice.get("error").filter(|error| !error.is_null()) {
+        Some(error) => Some(json!({ "error": error })),
+        None => (ReplyEnd::of(choice.get("finish_reason")?.as_str()) == ReplyEnd::Failed)
+            .then(|| json!({"error": {"message": "the reply ended with an error", "type": "server_error"}})),
+    }
 }
 
 /// The title of an HTML page, if the text is one.

@@ -12,6 +12,7 @@ use serde_json::{Map, Value as Json};
 use super::api::Api;
 use super::estimate::{PER_MESSAGE, fields_tokens, image_urls, is_data_url, message_tokens, text_bytes};
 use super::forms::thoughts;
+use super::reply_end::ReplyEnd;
 
 /// A message of a conversation in OpenAI's form, with its JSON text, so that a long conversation is not written again for each
 /// request. Clones share both.
@@ -197,18 +198,12 @@ pub(super) fn as_reply(mut message: Json) -> Json {
 #[must_use]
 pub fn refusal(message: &Json, finish_reason: Option<&str>) -> Option<String> {
     let words = message.get("refusal").and_then(Json::as_str).filter(|words| !words.trim().is_empty());
-    match (words, finish_reason) {
-        (Some(words), _) => Some(words.to_owned()),
-        (None, Some("content_filter" | "refusal" | "safety" | "recitation")) => {
-            let by = if finish_reason == Some("refusal") {
-                "the model refused to answer"
-            } else {
-                "a content filter of the server cut the reply"
-            };
-            Some(by.to_owned())
-        }
+    let words = words.or(match ReplyEnd::of(finish_reason) {
+        ReplyEnd::Refused => Some("the model refused to answer"),
+        ReplyEnd::Filtered => Some("a content filter of the server cut the reply"),
         _ => None,
-    }
+    });
+    words.map(str::to_owned)
 }
 
 /// The arguments of a tool call, as JSON text: an empty object where there are none. Some servers give JSON in the place of

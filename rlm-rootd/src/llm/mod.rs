@@ -34,6 +34,7 @@ pub(crate) mod prices;
 mod proxy;
 mod record;
 mod reply;
+mod reply_end;
 mod request_ids;
 mod retry;
 mod root_model;
@@ -61,6 +62,7 @@ pub use models::{Models, ModelsConfig, ModelsError, Streaming, is_same_model};
 pub use prices::{Price, Prices, PricesError};
 pub use proxy::Proxy;
 pub use record::{Recorder, SubCallRecord};
+pub use reply_end::ReplyEnd;
 pub use retry::Retries;
 pub use root_model::{
     ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RetryObserver, RootModel,

@@ -20,8 +20,8 @@ use super::api::Api;
 use super::bounds::{ToldWindow, fit_bound};
 use super::error::SubCallError;
 use super::failure::{
-    Cost, Failure, PLAIN_HTTP, Retry, error_text, explain, page_title, refuses_stream, speaks_http,
-    status_of, unusable,
+    Cost, Failure, PLAIN_HTTP, Retry, error_in_choice, error_text, explain, page_title, refuses_stream,
+    speaks_http, status_of, unusable,
 };
 use super::key::Key;
 use super::limits::ModelLimits;
@@ -454,9 +454,11 @@ impl Models {
             Api::Chat => lacks_choices(&body),
             _ => has_error(&body),
         };
-        match error_text(&body).filter(|_| is_error) {
-            Some(error) => {
-                let failure = self.failed_midway(&body, &error);
+        let in_choice = error_in_choice(&body);
+        let failed = in_choice.as_ref().or_else(|| is_error.then_some(&body));
+        match failed.and_then(|failed| Some((failed, error_text(failed)?))) {
+            Some((failed, error)) => {
+                let failure = self.failed_midway(failed, &error);
                 Err(failure.after(self.api.part(body, text)))
             }
             None => Ok(Reply::new(self.api.reply(body).map_err(unusable)?)),

@@ -1,14 +1,16 @@
 //! Replies of a model's server.
 
 use std::io::{self, Write};
+use std::sync::LazyLock;
 
 use rlm_core::text::grouped;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 use super::error::SubCallError;
 use super::estimate::text_tokens;
 use super::forms::without_thoughts;
 use super::message::{message_text, refusal};
+use super::reply_end::ReplyEnd;
 use crate::ledger::{Estimate, Usage};
 
 /// Largest number of tokens that we believe from a server, for a prompt or a completion.
@@ -39,6 +41,9 @@ const USUAL: [&str; 9] =
 
 /// Most bytes of the further fields of a reply, as JSON.
 const MAX_EXTRA_BYTES: usize = 4 << 20;
+
+/// The message of a choice that has none, as Gemini sends it where a filter left nothing of the reply.
+static EMPTY: LazyLock<Json> = LazyLock::new(|| json!({"role": "assistant", "content": null}));
 
 /// A body of status 200.
 #[derive(Debug)]
@@ -118,8 +123,12 @@ impl Reply {
         match self.body.get("choices") {
             None | Some(Json::Null) => malformed("it has no choices"),
             Some(Json::Array(choices)) if choices.is_empty() => malformed("its choices are empty"),
-            Some(Json::Array(choices)) => match choices[0].get("message") {
-                Some(message @ Json::Object(_)) => Ok(message),
+            Some(Json::Array(_)) if ReplyEnd::of(self.finish_reason()) == ReplyEnd::BadCall => {
+                malformed("the server could not read the call in it")
+            }
+            Some(Json::Array(choices)) => match (&choices[0], choices[0].get("message")) {
+                (_, Some(message @ Json::Object(_))) => Ok(message),
+                (Json::Object(_), None | Some(Json::Null)) => Ok(&EMPTY),
                 _ => malformed("its choice has no message"),
             },
             Some(_) => malformed("its choices are not a list"),
@@ -159,7 +168,7 @@ impl Reply {
         if let Some(refusal) = refusal(message, self.finish_reason()) {
             return Err(SubCallError::Refused(refusal));
         }
-        let is_cut = self.finish_reason() == Some("length");
+        let is_cut = ReplyEnd::of(self.finish_reason()).is_cut();
         Err(if is_cut { SubCallError::NoTextWithinTokens } else { SubCallError::NoText })
     }
 

@@ -35,6 +35,11 @@ async fn all_may_fail() {
     assert_eq!(sub_llm.ledger().snapshot().used.calls, 0);
 }
 
+/// A reply within whose choice the server behind OpenRouter has failed.
+fn ends_with_error(fields: &str) -> Rule {
+    Rule::any().body(format!(r#"{{"choices": [{{{fields}, "finish_reason": "error"}}]}}"#))
+}
+
 #[tokio::test]
 async fn passing_failures_are_tried_again() {
     for rule in [
@@ -47,6 +52,10 @@ async fn passing_failures_are_tried_again() {
         Rule::any().body("{\"choices\": []}"),
         Rule::any().message(json!({"role": "assistant", "content": null})),
         Rule::any().reply(" \n"),
+        ends_with_error(r#""message": {"content": "half"}, "error": {"code": 502, "message": "down"}"#),
+        ends_with_error(r#""message": {"content": "half"}"#),
+        Rule::any()
+            .body("{\"choices\": [{\"finish_reason\": \"function_call_filter: MALFORMED_FUNCTION_CALL\"}]}"),
     ] {
         let model = ScriptedModel::start([rule.clone().once(), Rule::any()]);
         let sub_llm = setup(&model).start();
@@ -125,9 +134,32 @@ async fn unusable_replies_are_named() {
         (Rule::any().body("{}"), "the model's reply is malformed: it has no choices", 2),
         (Rule::any().body("{\"choices\": []}"), "the model's reply is malformed: its choices are empty", 2),
         (
-            Rule::any().body("{\"choices\": [{}]}"),
+            Rule::any().body("{\"choices\": [{\"message\": 3}]}"),
             "the model's reply is malformed: its choice has no message",
             2,
+        ),
+        (Rule::any().body("{\"choices\": [{}]}"), "the model returned no text", 2),
+        (
+            Rule::any().body("{\"choices\": [{\"finish_reason\": \"content_filter: PROHIBITED_CONTENT\"}]}"),
+            "the model refused: a content filter of the server cut the reply",
+            1,
+        ),
+        (
+            Rule::any().body("{\"choices\": [{\"finish_reason\": \"MALFORMED_FUNCTION_CALL\"}]}"),
+            "the model's reply is malformed: the server could not read the call in it",
+            2,
+        ),
+        (
+            ends_with_error(
+                r#""error": {"code": 502, "message": "Provider error", "metadata": {"raw": "down"}}"#,
+            ),
+            "the model's server answered 502: Provider error: down",
+            3,
+        ),
+        (
+            ends_with_error(r#""message": {"content": "half"}"#),
+            "the model's server answered 500: the reply ended with an error",
+            3,
         ),
         (Rule::any().body("{\"error\": {\"message\": \"no\"}}"), "the model's reply is malformed: no", 2),
         (Rule::any().message(no_text.clone()), "the model returned no text", 2),

@@ -18,7 +18,7 @@ mod tools;
 pub(crate) use self::interception::{CallFailed, CallsRejected, ResultsCut};
 pub(crate) use self::notices::{
     AnswerEmpty, AnswerUnfit, CallFault, ContextLow, Images, LastTurn, MalformedCall, NoCallReason,
-    NoToolCall, SessionReset, Summary, SummaryRequest,
+    NoToolCall, SessionReset, Summary, SummaryRequest, reply_cut,
 };
 pub use self::system::SubLlmPrompt;
 pub(crate) use self::system::{ReplTool, SystemPrompt, WorkingDir};

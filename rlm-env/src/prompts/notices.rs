@@ -114,6 +114,14 @@ impl NoToolCall<'_> {
     }
 }
 
+/// Notice that a reply was cut off behind code that was run.
+///
+/// # Errors
+/// [`PromptError`].
+pub(crate) fn reply_cut(prompts: &Prompts) -> Result<String, PromptError> {
+    prompts.render("notices/reply_cut.md", context! {})
+}
+
 /// Notice that a final answer is empty.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerEmpty {
@@ -200,6 +208,8 @@ pub(crate) enum CallFault {
     OpenBlock,
     /// The reply was cut off within the call.
     Cut,
+    /// The model or a filter ended the reply within the call; a sentence without a full stop.
+    Refused(String),
     /// Any other fault, as a sentence.
     Other(String),
 }
@@ -216,6 +226,7 @@ impl CallFault {
             Self::TooLarge { .. } => "too_large",
             Self::OpenBlock => "open_block",
             Self::Cut => "cut",
+            Self::Refused(_) => "refused",
             Self::Other(_) => "other",
         }
     }
@@ -232,6 +243,7 @@ impl CallFault {
             | Self::Missing(detail)
             | Self::NotAString(detail)
             | Self::UnknownArgument(detail)
+            | Self::Refused(detail)
             | Self::Other(detail) => detail.clone(),
             Self::TooLarge { bytes, .. } => grouped(*bytes),
         }

@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use super::interception::{CallFailed, CallsRejected, ResultsCut};
 use super::notices::{
     AnswerEmpty, AnswerUnfit, CallFault, ContextLow, Images, LastTurn, MalformedCall, NoCallReason,
-    NoToolCall, SessionReset, Summary, SummaryRequest,
+    NoToolCall, SessionReset, Summary, SummaryRequest, reply_cut,
 };
 use super::output;
 use super::system::{ReplTool, SubLlmPrompt, SystemPrompt, WorkingDir};
@@ -48,6 +48,7 @@ pub(super) fn render_all(prompts: &Prompts) -> Result<Vec<(String, String)>, Pro
         interception(prompts, language, &mut texts)?;
         tool(prompts, language, &mut texts)?;
     }
+    texts.push(("reply_cut".to_owned(), reply_cut(prompts)?));
     let doc = McpDoc {
         root: Path::new("/data"),
         timeout: Duration::from_secs(120),
@@ -221,6 +222,7 @@ fn faults(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resul
         (repl, CallFault::UnknownArgument("command".to_owned())),
         (repl, CallFault::OpenBlock),
         (repl, CallFault::Cut),
+        (repl, CallFault::Refused("the model refused to answer".to_owned())),
         (repl, CallFault::TooLarge { bytes: 2_000_000, limit: 1_048_576 }),
         ("lookup", CallFault::Other("argument 'id' of lookup is missing".to_owned())),
     ];

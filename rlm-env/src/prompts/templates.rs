@@ -41,6 +41,7 @@ built_in![
     "notices/answer_unfit.md",
     "notices/images.md",
     "notices/no_tool_call.md",
+    "notices/reply_cut.md",
     "notices/session_reset.md",
     "output_note.md",
     "python/output_cut.md",

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use rlm_core::text::cut;
 use rlm_rootd::{
-    ArgumentsFault, Fenced, Tool, WrittenCall, arguments, call_arguments, fenced, message_text, new_call_id,
-    tool_named, without_thoughts, written_calls,
+    ArgumentsFault, Fenced, ReplyEnd, Tool, WrittenCall, arguments, call_arguments, fenced, message_text,
+    new_call_id, refusal, tool_named, without_thoughts, written_calls,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -37,6 +37,14 @@ pub(super) enum ReplyRequest {
     Calls(Vec<Call>),
     /// Nothing that can be run.
     Nothing(NoCallReason),
+}
+
+impl ReplyRequest {
+    /// True if each of its calls can be run.
+    pub(super) fn can_be_run(&self) -> bool {
+        let is_read = |call: &Call| !matches!(call.target, CallTarget::Malformed { .. });
+        matches!(self, Self::Calls(calls) if calls.iter().all(is_read))
+    }
 }
 
 /// One call.
@@ -86,20 +94,28 @@ impl CallableTools {
         Self { language, repl: language.tool_name(), tools }
     }
 
-    /// Reads a reply. `turn` goes into the ids of calls that have none; `is_cut` says that the reply reached its limit of tokens.
-    pub(super) fn read(&self, reply: &Json, turn: u32, is_cut: bool) -> ReplyRequest {
+    /// Reads a reply. `turn` goes into the ids of calls that have none. Code in the text of a reply that was refused is not run.
+    pub(super) fn read(&self, reply: &Json, turn: u32, finish_reason: Option<&str>) -> ReplyRequest {
+        let refusal = refusal(reply, finish_reason);
+        let is_cut = ReplyEnd::of(finish_reason).is_cut();
+        // The fault of a call that the reply's end has cut.
+        let cut = refusal.clone().map(CallFault::Refused).or_else(|| is_cut.then_some(CallFault::Cut));
+        let cut = cut.as_ref();
         let listed = reply.get("tool_calls").and_then(Json::as_array).filter(|calls| !calls.is_empty());
         let calls = match (listed, reply.get("function_call").filter(|call| call.is_object())) {
-            (Some(calls), _) => self.listed(calls, turn, is_cut),
+            (Some(calls), _) => self.listed(calls, turn, cut),
             (None, Some(call)) => {
                 let call = json!({ "function": call });
-                let target = self.target(&call, is_cut);
+                let target = self.target(&call, cut);
                 let name = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default();
                 vec![Call { id: our_id(turn, 0), form: CallForm::Function(name.to_owned()), target }]
             }
             (None, None) => {
+                if let Some(words) = refusal {
+                    return ReplyRequest::Nothing(NoCallReason::Refused(words));
+                }
                 let text = message_text(reply).unwrap_or_default();
-                match self.in_text(&text, turn, is_cut) {
+                match self.in_text(&text, turn, cut) {
                     Ok(calls) => calls,
                     Err(reason) => return ReplyRequest::Nothing(reason),
                 }
@@ -108,7 +124,7 @@ impl CallableTools {
         ReplyRequest::Calls(calls)
     }
 
-    fn listed(&self, calls: &[Json], turn: u32, is_cut: bool) -> Vec<Call> {
+    fn listed(&self, calls: &[Json], turn: u32, cut: Option<&CallFault>) -> Vec<Call> {
         let mut ids = HashSet::new();
         let call = |(at, call): (usize, &Json)| {
             let own = call.get("id").and_then(Json::as_str);
@@ -117,32 +133,34 @@ impl CallableTools {
                 _ => our_id(turn, at),
             };
             let form = CallForm::Tool(own.map_or_else(|| id.clone(), str::to_owned));
-            Call { id, form, target: self.target(call, is_cut) }
+            Call { id, form, target: self.target(call, cut) }
         };
         calls.iter().enumerate().map(call).collect()
     }
 
     /// The target of a call in OpenAI's form.
-    fn target(&self, call: &Json, is_cut: bool) -> CallTarget {
+    fn target(&self, call: &Json, cut: Option<&CallFault>) -> CallTarget {
         let written = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default();
-        self.named(written, &call_arguments(call), is_cut)
+        self.named(written, &call_arguments(call), cut)
     }
 
-    fn named(&self, written: &str, text: &str, is_cut: bool) -> CallTarget {
+    fn named(&self, written: &str, text: &str, cut: Option<&CallFault>) -> CallTarget {
         let malformed = |tool: &str, fault| CallTarget::Malformed { tool: shortened(tool), fault };
         let Some(name) = tool_named(written, &self.names()) else {
             return malformed(written, CallFault::UnknownTool);
         };
-        match arguments(text) {
-            Err(_) if is_cut => malformed(name, CallFault::Cut),
-            Err(ArgumentsFault::NotAnObject) => malformed(name, CallFault::NotAnObject(shortened(text))),
-            Err(ArgumentsFault::NotJson(error)) => {
+        match (arguments(text), cut) {
+            (Err(_), Some(cut)) => malformed(name, cut.clone()),
+            // Anthropic sends an object without the argument that was cut.
+            (Ok(arguments), Some(cut)) if arguments.is_empty() => malformed(name, cut.clone()),
+            (Err(ArgumentsFault::NotAnObject), None) => {
+                malformed(name, CallFault::NotAnObject(shortened(text)))
+            }
+            (Err(ArgumentsFault::NotJson(error)), None) => {
                 malformed(name, CallFault::NotJson(format!("{error} in {:?}", shortened(text))))
             }
-            // Anthropic sends an object without the argument that was cut.
-            Ok(arguments) if is_cut && arguments.is_empty() => malformed(name, CallFault::Cut),
-            Ok(arguments) if name == self.repl => self.code(&arguments),
-            Ok(arguments) => CallTarget::Tool { name: name.to_owned(), arguments },
+            (Ok(arguments), _) if name == self.repl => self.code(&arguments),
+            (Ok(arguments), _) => CallTarget::Tool { name: name.to_owned(), arguments },
         }
     }
 
@@ -171,11 +189,11 @@ impl CallableTools {
     }
 
     /// The calls in a text: those that the server did not parse or, without any, the code of all fenced blocks as one call.
-    fn in_text(&self, text: &str, turn: u32, is_cut: bool) -> Result<Vec<Call>, NoCallReason> {
+    fn in_text(&self, text: &str, turn: u32, cut: Option<&CallFault>) -> Result<Vec<Call>, NoCallReason> {
         let call = |at, target| Call { id: our_id(turn, at), form: CallForm::Text, target };
         let written = written_calls(text);
         if !written.is_empty() {
-            let target = |WrittenCall { name, arguments }| self.named(&name, &arguments, is_cut);
+            let target = |WrittenCall { name, arguments }| self.named(&name, &arguments, cut);
             return Ok(written
                 .into_iter()
                 .map(target)
@@ -188,7 +206,7 @@ impl CallableTools {
             ReplLanguage::Python => (&PYTHON_TAGS, &BASH_TAGS),
         };
         let target = match fenced(&without_thoughts(text), ours, others) {
-            Fenced::Nothing if is_cut => return Err(NoCallReason::Cut),
+            Fenced::Nothing if cut.is_some() => return Err(NoCallReason::Cut),
             Fenced::Nothing => return Err(NoCallReason::NoCode),
             Fenced::OtherLanguage(tag) => return Err(NoCallReason::OtherLanguage(tag)),
             Fenced::Code(code) => self.sized(code),
@@ -223,7 +241,7 @@ mod tests {
     }
 
     fn calls(reply: &Json) -> Vec<Call> {
-        match bash().read(reply, 7, false) {
+        match bash().read(reply, 7, Some("stop")) {
             ReplyRequest::Calls(calls) => calls,
             ReplyRequest::Nothing(_) => Vec::new(),
         }
@@ -244,8 +262,8 @@ mod tests {
         }
     }
 
-    fn nothing(text: &str, is_cut: bool) -> NoCallReason {
-        match bash().read(&json!({"role": "assistant", "content": text}), 2, is_cut) {
+    fn nothing(text: &str, finish_reason: &str) -> NoCallReason {
+        match bash().read(&json!({"role": "assistant", "content": text}), 2, Some(finish_reason)) {
             ReplyRequest::Nothing(reason) => reason,
             other => panic!("{other:?}"),
         }
@@ -280,13 +298,40 @@ mod tests {
 
     #[test]
     fn a_call_that_was_cut_off_is_one_of_a_cut_reply() {
-        for arguments in [json!(r#"{"code": "ls"#), json!({})] {
-            let reply = reply(json!([function("call_bash_repl", arguments)]));
-            let ReplyRequest::Calls(calls) = bash().read(&reply, 1, true) else { panic!("{reply}") };
-            assert!(matches!(&calls[0].target, CallTarget::Malformed { fault: CallFault::Cut, .. }));
+        let refused = |words: &str| CallFault::Refused(words.to_owned());
+        for (finish_reason, fault) in [
+            ("length", CallFault::Cut),
+            ("MAX_TOKENS", CallFault::Cut),
+            ("model_context_window_exceeded", CallFault::Cut),
+            ("refusal", refused("the model refused to answer")),
+            ("content_filter", refused("a content filter of the server cut the reply")),
+        ] {
+            for arguments in [json!(r#"{"code": "ls"#), json!({})] {
+                let reply = reply(json!([function("call_bash_repl", arguments)]));
+                let read = bash().read(&reply, 1, Some(finish_reason));
+                let ReplyRequest::Calls(calls) = read else { panic!("{reply}") };
+                let tool = "call_bash_repl".to_owned();
+                assert_eq!(calls[0].target, CallTarget::Malformed { tool, fault: fault.clone() });
+            }
+            let whole = reply(json!([function("call_bash_repl", json!({"code": "ls"}))]));
+            let ReplyRequest::Calls(calls) = bash().read(&whole, 1, Some(finish_reason)) else { panic!() };
+            assert_eq!(calls[0].target, CallTarget::Code("ls".to_owned()));
         }
-        assert_eq!(nothing("I think", true), NoCallReason::Cut);
-        assert_eq!(nothing("I think", false), NoCallReason::NoCode);
+        assert_eq!(nothing("I think", "model_length"), NoCallReason::Cut);
+        assert_eq!(nothing("I think", "stop"), NoCallReason::NoCode);
+    }
+
+    #[test]
+    fn code_in_the_text_of_a_refused_reply_is_not_run() {
+        let call = r#"<tool_call>{"name": "call_bash_repl", "arguments": {"code": "rm x"}}</tool_call>"#;
+        for text in ["```bash\nrm x\n```\nand", call] {
+            for finish_reason in ["content_filter", "SAFETY", "refusal"] {
+                assert!(matches!(nothing(text, finish_reason), NoCallReason::Refused(_)));
+            }
+            let reply = json!({"role": "assistant", "content": text, "refusal": "No."});
+            let refused = ReplyRequest::Nothing(NoCallReason::Refused("No.".to_owned()));
+            assert_eq!(bash().read(&reply, 1, Some("stop")), refused);
+        }
     }
 
     #[test]
@@ -325,10 +370,10 @@ mod tests {
         let target = CallTarget::Code("ls\necho '```'\n```\n".to_owned());
         assert_eq!(found, [Call { id: "c00007000".to_owned(), form: CallForm::Text, target }]);
         assert_eq!(read("```bash\r\nls\r\n```\r\n")[0].target, CallTarget::Code("ls\n".to_owned()));
-        assert_eq!(nothing("no code, and `ls` alone", false), NoCallReason::NoCode);
-        assert_eq!(nothing("```\nls\n```", false), NoCallReason::NoCode);
-        assert_eq!(nothing("```python\n1\n```", false), NoCallReason::OtherLanguage("python".to_owned()));
-        assert_eq!(nothing("<think>```bash\nls\n```</think>", false), NoCallReason::NoCode);
+        assert_eq!(nothing("no code, and `ls` alone", "stop"), NoCallReason::NoCode);
+        assert_eq!(nothing("```\nls\n```", "stop"), NoCallReason::NoCode);
+        assert_eq!(nothing("```python\n1\n```", "stop"), NoCallReason::OtherLanguage("python".to_owned()));
+        assert_eq!(nothing("<think>```bash\nls\n```</think>", "stop"), NoCallReason::NoCode);
         assert!(matches!(&read("```repl\nls\n```\n```repl\nls")[0].target, CallTarget::Malformed { .. }));
     }
 

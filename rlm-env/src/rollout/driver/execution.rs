@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 use super::answer::AnswerChange;
 use super::{CallResult, ReadReply, RolloutDriver, Step, Stop};
 use crate::callbacks::{Interceptor, InterceptorError};
-use crate::prompts::{CallFault, Images, MalformedCall, NoCallReason, NoToolCall, SessionReset};
+use crate::prompts::{CallFault, Images, MalformedCall, NoCallReason, NoToolCall, SessionReset, reply_cut};
 use crate::render;
 use crate::rollout::calls::{Call, CallTarget, ReplyRequest};
 use crate::rollout::images::names;
@@ -75,6 +75,9 @@ impl RolloutDriver<'_> {
         self.show_images()?;
         if let Some(fault) = fault {
             self.notice(&fault);
+        }
+        if reply.is_cut {
+            self.notice(&reply_cut(self.prompts)?);
         }
         Ok(())
     }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use rlm_core::protocol::Answer;
 use rlm_rootd::{
-    ChatReply, ChatRequest, ChatTools, LEAST_COMPLETION, ModelError, ModelErrorKind, RetryObserver,
-    RootModel, Usage, message_text, refusal, without_thoughts,
+    ChatReply, ChatRequest, ChatTools, LEAST_COMPLETION, ModelError, ModelErrorKind, ReplyEnd, RetryObserver,
+    RootModel, Usage, message_text, without_thoughts,
 };
 use serde_json::Value as Json;
 
@@ -31,7 +31,7 @@ use super::recursion::Recursion;
 use super::registration::RegisteredRollout;
 use super::under_way::UnderWay;
 use crate::callbacks::Interceptor;
-use crate::prompts::{Images, LastTurn, NoCallReason, PromptError, Prompts};
+use crate::prompts::{Images, LastTurn, PromptError, Prompts};
 use crate::session::Session;
 use crate::terms::{CallForm, StopReason};
 use crate::trajectory::{Event, MessageKind, ModelCall, ModelChanged, ModelRetry};
@@ -43,9 +43,6 @@ const FULL_PERCENT: u128 = 92;
 /// The part of the context window that is left free where the bound on a completion is lowered to what has room: one in so many
 /// tokens.
 const FREE_PART: u64 = 32;
-
-/// The end of a reply for which the context window had no more room (Anthropic).
-const WINDOW_EXCEEDED: &str = "model_context_window_exceeded";
 
 /// The end of a question, or of a rollout.
 #[derive(Clone, Debug)]
@@ -84,6 +81,8 @@ struct ReadReply {
     words: String,
     /// True if the server wants the conversation once more, to go on with the same reply.
     is_paused: bool,
+    /// True if the reply was cut off behind calls that can be run.
+    is_cut: bool,
 }
 
 /// The result of a call.
@@ -403,7 +402,7 @@ impl RolloutDriver<'_> {
                 let ChatReply { message, finish_reason, usage, .. } = reply;
                 self.conversation.reply(message);
                 self.conversation.counted(&usage);
-                let is_full = finish_reason.as_deref() == Some(WINDOW_EXCEEDED);
+                let is_full = ReplyEnd::of(finish_reason.as_deref()) == ReplyEnd::WindowFull;
                 Ok(if is_full && matches!(read.request, ReplyRequest::Nothing(_)) {
                     let error = "the model's context window was full before its reply ended".to_owned();
                     Err(Stop::new(StopReason::ContextFull, error))
@@ -431,16 +430,12 @@ impl RolloutDriver<'_> {
     fn read(&self, reply: &ChatReply) -> ReadReply {
         let ChatReply { message, finish_reason, .. } = reply;
         let finish_reason = finish_reason.as_deref();
-        let mut request =
-            self.callable.read(message, self.conversation.turn() + 1, finish_reason == Some("length"));
-        if matches!(request, ReplyRequest::Nothing(_))
-            && let Some(refusal) = refusal(message, finish_reason)
-        {
-            request = ReplyRequest::Nothing(NoCallReason::Refused(refusal));
-        }
+        let request = self.callable.read(message, self.conversation.turn() + 1, finish_reason);
         let words = message_text(message).unwrap_or_default();
         let words = without_thoughts(&words).into_owned();
-        ReadReply { request, words, is_paused: finish_reason == Some("pause_turn") }
+        let end = ReplyEnd::of(finish_reason);
+        let is_cut = end.is_cut() && request.can_be_run();
+        ReadReply { request, words, is_paused: end == ReplyEnd::Paused, is_cut }
     }
 
     /// Fails if the rollout was stopped or cancelled from outside.

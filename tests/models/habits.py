@@ -35,11 +35,19 @@ def without(name: str) -> Callable[[Json], Json]:
 # Fields that must come back.
 
 
+MUST_BE_BACK = "The `reasoning_content` in the thinking mode must be passed back to the API."
+
+
 def reasoning_is_back(request: Request) -> Refusal | None:
     missing = [
         message for message in said_by_model(request) if calls_of(message) and not message.get("reasoning_content")
     ]
-    return said("The `reasoning_content` in the thinking mode must be passed back to the API.") if missing else None
+    return said(MUST_BE_BACK) if missing else None
+
+
+def deepseek(n: int, message: Json) -> None:
+    thinks("reasoning_content")(n, message)
+    message["content"] = message["content"] or ""
 
 
 def deepseek_usage(n: int, body: Json) -> None:
@@ -200,6 +208,8 @@ NO_REASONING_CONTENT = no_message_field("reasoning_content")
 
 # Parts of replies in odd forms.
 
+OWN_WORD = ("choices.finish_reason",)
+"""Ends in words that the SDKs do not know."""
 WRONG_ANSWER = "```bash\nRLM_CONTENT=wrong RLM_READY=1\n```"
 
 
@@ -243,6 +253,9 @@ def third(turn: Turn) -> Callable[[list[Turn]], list[Turn]]:
 
 
 CUT_ARGUMENTS = third(Turn("Long.", "I write.", ('{"code": "echo ',), end="length"))
+CUT_BEHIND = third(Turn("So:\n```bash\necho half\n```\nand then", end="length"))
+CUT_CALL = third(Turn("Long.", "I write.", ("{}",), end="model_context_window_exceeded"))
+REFUSED_CALL = third(Turn("Long.", "I write.", ("{}",), end="refusal"))
 OTHER_LANGUAGE = third(Turn("So:\n```python\nprint('other')\n```"))
 
 
@@ -361,6 +374,8 @@ def no_system(request: Request) -> Refusal | None:
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}, "request_id": "req_1"}
 DISCONNECTED = {"code": 502, "message": "Provider disconnected", "metadata": {"error_type": "provider_unavailable"}}
 ROUTER = {"id": "gen-1", "object": "chat.completion.chunk", "model": "m", "choices": [], "error": DISCONNECTED}
+CHOICE: Json = {"index": 0, "delta": {"content": ""}, "finish_reason": "error", "error": DISCONNECTED}
+CHOICE = {"id": "gen-1", "object": "chat.completion", "model": "m", "choices": [CHOICE]}
 RATE = said("Rate limit reached for requests", code="rate_limit_exceeded")[1]
 AT_ONCE = {"retry-after": "0", "x-ratelimit-reset-requests": "20ms"}
 
@@ -387,10 +402,14 @@ HABITS = [
     Habit("deepseek", "earendil-works/pi#3636, QwenLM/qwen-code#3578", server="deepseek",
           rules=(reasoning_is_back, no_null_content("null content beside reasoning")),
           back=with_text, dress=thinks("reasoning_content"), odd=deepseek_usage, allowed=THINKS, **BOTH),
-    Habit("deepseek anywhere", "known", rules=(reasoning_is_back,), dress=thinks("reasoning_content"), allowed=THINKS),
+    Habit("deepseek anywhere", "known; it says the same of null content", dress=deepseek, allowed=THINKS,
+          rules=(reasoning_is_back, no_null_content(MUST_BE_BACK))),
     Habit("kimi", "known; moonshot's template", rules=(reasoning_is_back,), dress=kimi, allowed=THINKS),
     Habit("gemini", "langroid/langroid#969, askimo-ai/askimo#543", server="gemini", rules=(signature_is_back,),
           dress=gemini("google"), odd_events=whole_calls, allowed=CALLS, **BOTH),
+    Habit("gemini, calls without ids", "known", server="gemini", rules=(signature_is_back,),
+          dress=gemini("google"), odd=on_calls(lambda call: call.update(id="")), odd_events=whole_calls, allowed=CALLS,
+          has_pairs=False, **STREAMED),
     Habit("gemini on vertex", "known", rules=(signature_is_back,), dress=gemini("vertex"), allowed=CALLS),
     Habit("openrouter", "earendil-works/pi#6733, openai/openai-go#227", server="openrouter", dress=openrouter,
           odd=lambda n, body: body["usage"].update(cost=0.000123), allowed=(*THINKS, "usage", "reasoning"),
@@ -433,10 +452,14 @@ HABITS = [
     # Parts of replies in odd forms.
     Habit("code in fences", "models without tool calls", dress=fenced("")),
     Habit("thoughts in the text", "models without a parser", dress=fenced(f"<think>I try\n{WRONG_ANSWER}\n</think>")),
+    Habit("thoughts that the template begins", "Qwen and DeepSeek without a parser",
+          dress=fenced(f"I try\n{WRONG_ANSWER}</think>So:")),
+    Habit("thoughts in capitals", dress=fenced(f'<THINK lang="en">I try\n{WRONG_ANSWER}\n</THINK>'), **NOTES),
     Habit("calls in the text", "Qwen and Hermes without a parser", dress=tagged),
     Habit("names", "gpt-oss, Kimi", dress=renamed),
     Habit("function_call", "OpenAI's API of 2023", dress=legacy, turns=one_call),
     Habit("a raw newline", "small models", odd=on_calls(raw_newline)),
+    Habit("cut behind a block", "known", turns=CUT_BEHIND, told={4: "What would have followed it is lost."}),
     Habit("other language", "a model of 135M", turns=OTHER_LANGUAGE, told={4: "python"}),
     Habit("arguments as an object", odd=on_calls(as_object), allowed=CALLS, modes=("whole",), **NOTES),
     Habit("no id", odd=on_calls(lambda call: call.pop("id")), allowed=CALLS, has_pairs=False, **NOTES),
@@ -455,11 +478,15 @@ HABITS = [
     Habit("503 and 529", faults={2: Fault(503, RATE), 4: Fault(529, OVERLOADED, AT_ONCE)}, **NOTES),
     Habit("error in a 200", "diegosouzapw/OmniRoute#8210", server="openrouter",
           faults={3: Fault(200, ROUTER, after=4)}),
+    Habit("error in a choice", "openrouter.ai/docs/api-reference/errors", server="openrouter",
+          faults={3: Fault(200, CHOICE, after=4)}),
     # Servers with other interfaces.
     Habit("anthropic", **CLAUDE, **BOTH),
     Habit("anthropic, redacted", dress=redacted, **CLAUDE),
     Habit("anthropic, pausing", turns=pausing, **CLAUDE),
     Habit("anthropic, no thoughts", turns=thoughtless, **CLAUDE),
+    Habit("anthropic, a cut call", turns=CUT_CALL, told={4: "the reply was cut off"}, **CLAUDE),
+    Habit("anthropic, a refused call", turns=REFUSED_CALL, told={4: "the model refused"}, **CLAUDE),
     Habit("anthropic, overloaded", **CLAUDE,
           faults={2: Fault(529, OVERLOADED, AT_ONCE), 4: Fault(529, OVERLOADED, after=5)}),
     Habit("responses", "continuedev/continue#10018, #8933, openai-agents-js#546", rules=(responses_rule,),
@@ -474,6 +501,11 @@ TYPES = "the SDKs' types"
 ENDINGS = [
     (Habit("chat: refusal", TYPES, dress=sorry("refusal", "I'm sorry.")), Turn(), REFUSED),
     (Habit("chat: content_filter", TYPES), Turn("I", end="content_filter"), REFUSED),
+    (Habit("chat: a filter behind a block", TYPES), Turn(WRONG_ANSWER, end="content_filter"), REFUSED),
+    (Habit("chat: SAFETY", "Gemini behind proxies", allowed=OWN_WORD), Turn("I", end="SAFETY"), REFUSED),
+    (Habit("chat: content_filter: …", "Gemini", allowed=OWN_WORD),
+     Turn("I", end="content_filter: PROHIBITED_CONTENT"), REFUSED),
+    (Habit("chat: model_length", "mistralai/client-python", allowed=OWN_WORD), Turn("I will", end="model_length"), CUT),
     (Habit("chat: length", TYPES), Turn("I will", end="length"), CUT),
     (Habit("anthropic: refusal", TYPES, "anthropic"), Turn("I", end="refusal"), REFUSED),
     (Habit("anthropic: max_tokens", TYPES, "anthropic"), Turn("I will", end="max_tokens"), CUT),

@@ -7,7 +7,7 @@ use rlm_core::text::{counted, grouped, listed};
 use rlm_env::unstable::without_reasoning;
 use rlm_rootd::{
     Api, Budget, ChatMessage, ChatReply, ChatRequest, HttpModel, Ledger, ModelError, ModelErrorKind, Models,
-    Prices, RootModel as _, Streaming,
+    Prices, ReplyEnd, RootModel as _, Streaming,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -138,7 +138,7 @@ fn calls(reply: &ChatReply) -> bool {
 }
 
 fn is_cut(reply: &ChatReply) -> bool {
-    reply.finish_reason.as_deref() == Some("length")
+    ReplyEnd::of(reply.finish_reason.as_deref()).is_cut()
 }
 
 /// The messages that follow a reply: an answer to each of its calls, or a message of the user.

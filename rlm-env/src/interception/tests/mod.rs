@@ -45,29 +45,94 @@ fn shown(plan: &Plan) -> Vec<String> {
     }
 }
 
-/// Code, and [`shown`] of its plan.
-type Table = &'static [(&'static str, &'static [&'static str])];
+/// Pieces of code and their plans.
+struct Table {
+    /// The text in place of the first call.
+    variable: &'static str,
+    /// Code with the one call that is replaced in `«»`, and that call with its place.
+    accepted: &'static [(&'static str, &'static str)],
+    /// Code, and [`shown`] of its plan.
+    accepted_with_lines: &'static [(&'static str, &'static [&'static str])],
+    /// Code without calls or with a syntax error.
+    untouched: &'static [&'static str],
+    rejected: &'static [Rejected],
+    /// Code, and [`shown`] of its plan.
+    rejected_with_lines: &'static [(&'static str, &'static [&'static str])],
+}
 
-#[track_caller]
-fn check(tables: [(ReplLanguage, Table); 2]) {
-    for (language, table) in tables {
-        for (code, expected) in table {
-            assert_eq!(shown(&planned(language, code)), *expected, "{language}: {code}");
+/// Pieces of code that are rejected for one use of a tool each, and for the same reason.
+struct Rejected {
+    /// The message, with `{}` for what it says of each.
+    message: &'static str,
+    advice: &'static str,
+    /// Code, the place with what the message says of it, and the code to write.
+    rows: &'static [(&'static str, &'static str, &'static str)],
+}
+
+const INSTEAD: &str = "  write instead:";
+const BEFORE_LINE_1: &str = "  write before line 1, at the top level, and use the name:";
+
+impl Table {
+    /// All code that is accepted, and [`shown`] of its plan.
+    fn accepted(&self) -> impl Iterator<Item = (String, Vec<String>)> {
+        let marked = self.accepted.iter().map(|(code, call)| {
+            let (start, rest) = code.split_once('«').unwrap();
+            let (_, end) = rest.split_once('»').unwrap();
+            let rewritten = format!("{start}{}{end}", self.variable);
+            (code.replace(['«', '»'], ""), vec![format!("{call} -> $1"), rewritten])
+        });
+        marked.chain(owned(self.accepted_with_lines))
+    }
+
+    /// All code that is rejected, and [`shown`] of its plan.
+    fn rejected(&self) -> impl Iterator<Item = (String, Vec<String>)> {
+        let rejected = self.rejected.iter().flat_map(|Rejected { message, advice, rows }| {
+            rows.iter().map(move |(code, used, fixed)| {
+                let (place, used) = used.split_once(' ').unwrap();
+                let (line, column) = place.split_once(':').unwrap();
+                let message = message.replace("{}", used);
+                let mut lines = vec![format!("line {line}, column {column}: {message}"), advice.to_string()];
+                lines.extend(fixed.lines().map(|line| format!("    {line}")));
+                (code.to_string(), lines)
+            })
+        });
+        rejected.chain(owned(self.rejected_with_lines))
+    }
+}
+
+fn owned(rows: &[(&str, &[&str])]) -> impl Iterator<Item = (String, Vec<String>)> {
+    let owned = |(code, lines): &(&str, &[&str])| {
+        (code.to_string(), lines.iter().map(|line| line.to_string()).collect())
+    };
+    rows.iter().map(owned)
+}
+
+const TABLES: [(ReplLanguage, &Table); 2] =
+    [(ReplLanguage::Bash, &bash_table::TABLE), (ReplLanguage::Python, &python_table::TABLE)];
+
+#[test]
+fn statements_with_literals_are_accepted() {
+    for (language, table) in TABLES {
+        for (code, expected) in table.accepted() {
+            assert_eq!(shown(&planned(language, &code)), expected, "{language}: {code}");
         }
     }
 }
 
 #[test]
-fn statements_with_literals_are_accepted() {
-    check([(ReplLanguage::Bash, bash_table::ACCEPTED), (ReplLanguage::Python, python_table::ACCEPTED)]);
-}
-
-#[test]
 fn code_without_calls_or_with_a_syntax_error_is_untouched() {
-    check([(ReplLanguage::Bash, bash_table::UNTOUCHED), (ReplLanguage::Python, python_table::UNTOUCHED)]);
+    for (language, table) in TABLES {
+        for code in table.untouched {
+            assert_eq!(planned(language, code), Plan::Untouched, "{language}: {code}");
+        }
+    }
 }
 
 #[test]
 fn everything_else_is_rejected_with_what_to_write_instead() {
-    check([(ReplLanguage::Bash, bash_table::REJECTED), (ReplLanguage::Python, python_table::REJECTED)]);
+    for (language, table) in TABLES {
+        for (code, expected) in table.rejected() {
+            assert_eq!(shown(&planned(language, &code)), expected, "{language}: {code}");
+        }
+    }
 }

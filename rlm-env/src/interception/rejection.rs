@@ -177,39 +177,32 @@ impl Rejection {
 
 /// A predicate; the subject is the tool's name.
 impl fmt::Display for Fault {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unnamed => formatter.write_str("is called, but its value is not assigned to a name"),
-            Self::Nested => formatter.write_str("is called inside another expression or statement"),
+            Self::Unnamed => f.write_str("is called, but its value is not assigned to a name"),
+            Self::Nested => f.write_str("is called inside another expression or statement"),
             Self::Inside(place) => {
-                write!(formatter, "is called in {place}; tools can only be called at the top level")
+                write!(f, "is called in {place}; tools can only be called at the top level")
             }
-            Self::Argument { argument, fault } => fault.write_about(argument, formatter),
-            Self::NoPrompt => {
-                formatter.write_str("is called without a prompt; give each prompt as an argument")
-            }
-            Self::Words(reason) => write!(formatter, "is not called with the words that it takes: {reason}"),
-            Self::SeveralTargets => formatter.write_str("is called with several assignment targets"),
-            Self::Unpacked => formatter.write_str("is called and its value unpacked in one statement"),
-            Self::TargetNotName => formatter.write_str("is called with a target that is not a simple name"),
-            Self::Annotated => formatter.write_str("is called with an annotated target"),
-            Self::Augmented => formatter.write_str("is called in an augmented assignment"),
-            Self::Walrus => formatter.write_str("is called in an assignment expression (:=)"),
-            Self::Awaited => formatter.write_str("is awaited; a tool is not a coroutine"),
-            Self::Reference => formatter.write_str("is used as a value; a tool can only be called"),
-            Self::Rebound => formatter.write_str("is the name of a tool and cannot be bound or deleted"),
-            Self::Reserved => {
-                write!(formatter, "is reserved, as is every name that begins with {RESERVED_PREFIX}")
-            }
-            Self::SharesLine => formatter.write_str("is called on a line that is not just `name=$(…)`"),
+            Self::Argument { argument, fault } => fault.write_about(argument, f),
+            Self::NoPrompt => f.write_str("is called without a prompt; give each prompt as an argument"),
+            Self::Words(reason) => write!(f, "is not called with the words that it takes: {reason}"),
+            Self::SeveralTargets => f.write_str("is called with several assignment targets"),
+            Self::Unpacked => f.write_str("is called and its value unpacked in one statement"),
+            Self::TargetNotName => f.write_str("is called with a target that is not a simple name"),
+            Self::Annotated => f.write_str("is called with an annotated target"),
+            Self::Augmented => f.write_str("is called in an augmented assignment"),
+            Self::Walrus => f.write_str("is called in an assignment expression (:=)"),
+            Self::Awaited => f.write_str("is awaited; a tool is not a coroutine"),
+            Self::Reference => f.write_str("is used as a value; a tool can only be called"),
+            Self::Rebound => f.write_str("is the name of a tool and cannot be bound or deleted"),
+            Self::Reserved => write!(f, "is reserved, as is every name that begins with {RESERVED_PREFIX}"),
+            Self::SharesLine => f.write_str("is called on a line that is not just `name=$(…)`"),
             Self::Uncertain(reason) => {
-                write!(
-                    formatter,
-                    "is named in code that {reason}; make this call first, in a separate piece of code"
-                )
+                write!(f, "is named in code that {reason}; make this call first, in a separate piece of code")
             }
             Self::TooDeep { levels } => {
-                write!(formatter, "is named in code that is nested more than {levels} levels deep")
+                write!(f, "is named in code that is nested more than {levels} levels deep")
             }
         }
     }
@@ -237,28 +230,16 @@ impl fmt::Display for Place {
 impl ArgumentFault {
     /// A predicate, as for [`Fault`].
     fn write_about(&self, argument: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotLiteral(found) => write!(formatter, "needs a literal as {argument} (found: {found})"),
-            Self::Unhashable(kind) => write!(
-                formatter,
-                "is called with {argument} that has an unhashable {kind} in a set or as the key of a dict"
-            ),
-            Self::Complex => write!(
-                formatter,
-                "is called with {argument} that is or contains a complex number, which tools do not accept"
-            ),
-            Self::Option(option) => write!(
-                formatter,
-                "is called with {argument} that is an option ({option}), which is not supported here"
-            ),
-            Self::File(file) => write!(
-                formatter,
-                "is called with {argument} that stands for a file ({file}), which is not supported here"
-            ),
-            Self::Surrogate => write!(
-                formatter,
-                "is called with {argument} that contains a lone surrogate, which is not a character"
-            ),
-        }
+        let what: &str = match self {
+            Self::NotLiteral(found) => {
+                return write!(formatter, "needs a literal as {argument} (found: {found})");
+            }
+            Self::Unhashable(kind) => &format!("has an unhashable {kind} in a set or as the key of a dict"),
+            Self::Complex => "is or contains a complex number, which tools do not accept",
+            Self::Option(option) => &format!("is an option ({option}), which is not supported here"),
+            Self::File(file) => &format!("stands for a file ({file}), which is not supported here"),
+            Self::Surrogate => "contains a lone surrogate, which is not a character",
+        };
+        write!(formatter, "is called with {argument} that {what}")
     }
 }

@@ -15,9 +15,7 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Lines end as in Python: at `
-    /// `, `\r
-    /// ` or `\r`.
+    /// Lines end as in Python: at `\n`, `\r\n` or `\r`.
     pub(super) fn of_python(text: &'a str) -> Self {
         let bytes = text.as_bytes();
         let ends = bytes.iter().enumerate().filter(|&(at, byte)| match byte {
@@ -29,8 +27,7 @@ impl<'a> Source<'a> {
         Self { text, starts }
     }
 
-    /// Lines end as in bash: at `
-    /// `.
+    /// Lines end as in bash: at `\n`.
     pub(super) fn of_bash(text: &'a str) -> Self {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { text, starts }

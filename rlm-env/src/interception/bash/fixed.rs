@@ -1,6 +1,6 @@
 //! Corrections to propose, made from the code itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use rlm_core::ids::is_identifier;
@@ -10,7 +10,7 @@ use rlm_core::root_tool::words::Word;
 use super::tree::Tree;
 use super::uses::{Use, UseKind, Uses};
 use super::words::{requoted, words};
-use crate::interception::names::RESERVED_PREFIX;
+use crate::interception::names::{FreeNames, RESERVED_PREFIX};
 use crate::interception::rejection::Fault;
 use crate::interception::source::{Source, replaced};
 
@@ -35,17 +35,15 @@ pub(super) struct Fixer<'a> {
     source: &'a Source<'a>,
     tree: &'a Tree,
     uses: &'a Uses,
-    /// Every word of the code, the tools, and the names proposed so far.
-    taken: HashSet<String>,
+    names: FreeNames,
     /// Names proposed for the values of the calls at these nodes.
     proposed: HashMap<usize, String>,
 }
 
 impl<'a> Fixer<'a> {
     pub(super) fn new(source: &'a Source<'a>, tree: &'a Tree, uses: &'a Uses, tools: &[&str]) -> Self {
-        let words = source.text.split(|char: char| !char.is_alphanumeric() && char != '_');
-        let taken = words.chain(tools.iter().copied()).map(str::to_owned).collect();
-        Self { source, tree, uses, taken, proposed: HashMap::new() }
+        let names = FreeNames::of(source.text, tools);
+        Self { source, tree, uses, names, proposed: HashMap::new() }
     }
 
     pub(super) fn fixed(&mut self, found: &'a Use, fault: &Fault) -> Fixed {
@@ -165,12 +163,7 @@ impl<'a> Fixer<'a> {
         if let Some(name) = self.proposed.get(&found.node) {
             return name.clone();
         }
-        let last = found.name.rsplit('_').next().unwrap_or(&found.name);
-        let name = match is_identifier(last) && last != found.name {
-            true => self.free(last),
-            false => self.free(&format!("{}_value", found.name)),
-        };
-        self.taken.insert(name.clone());
+        let name = self.names.take_for(&found.name, is_identifier);
         self.proposed.insert(found.node, name.clone());
         name
     }
@@ -189,16 +182,10 @@ impl<'a> Fixer<'a> {
     fn renamed(&self, found: &Use) -> String {
         let line = self.source.line_around(found.range.start);
         let name = match found.kind {
-            UseKind::Reserved => self.free("value"),
-            _ => self.free(&format!("my_{}", found.name)),
+            UseKind::Reserved => self.names.free("value"),
+            _ => self.names.free(&format!("my_{}", found.name)),
         };
         let here = found.range.start - line.start..found.range.end - line.start;
         replaced(&self.source.text[line], &[(here, name)]).trim().to_owned()
-    }
-
-    fn free(&self, name: &str) -> String {
-        let numbered = (2..).map(|number| format!("{name}_{number}"));
-        let mut candidates = std::iter::once(name.to_owned()).chain(numbered);
-        candidates.find(|candidate| !self.taken.contains(candidate)).expect("the numbers do not end")
     }
 }

@@ -18,6 +18,7 @@ pub(super) struct NotPlain {
 pub(super) fn words(text: &str) -> Result<Vec<String>, NotPlain> {
     let (mut words, mut word) = (Vec::new(), None::<String>);
     let mut rest = text.char_indices();
+    let not_plain = |at, word| move |found| NotPlain { found, at, word };
     while let Some((at, char)) = rest.next() {
         match char {
             ' ' | '\t' => words.extend(word.take()),
@@ -26,20 +27,14 @@ pub(super) fn words(text: &str) -> Result<Vec<String>, NotPlain> {
                 loop {
                     match rest.next() {
                         Some((_, end)) if end == char => break,
-                        Some((at, inner)) => piece.push(quoted(char, inner).map_err(|found| NotPlain {
-                            found,
-                            at,
-                            word: words.len(),
-                        })?),
-                        None => return Err(NotPlain { found: "an open quote", at, word: words.len() }),
+                        Some((at, inner)) => {
+                            piece.push(quoted(char, inner).map_err(not_plain(at, words.len()))?);
+                        }
+                        None => return Err(not_plain(at, words.len())("an open quote")),
                     }
                 }
             }
-            _ => word.get_or_insert_default().push(bare(char).map_err(|found| NotPlain {
-                found,
-                at,
-                word: words.len(),
-            })?),
+            _ => word.get_or_insert_default().push(bare(char).map_err(not_plain(at, words.len()))?),
         }
     }
     words.extend(word);

@@ -1,6 +1,6 @@
 //! Corrections to propose, made from the code itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use ruff_python_ast::{AnyNodeRef, Expr, ExprCall, Stmt};
@@ -9,7 +9,7 @@ use ruff_text_size::{Ranged, TextRange, TextSize};
 use super::literal;
 use super::rules::structure_fault;
 use super::uses::{CallSite, Use, UseKind, Uses, has_body, is_block};
-use crate::interception::names::RESERVED_PREFIX;
+use crate::interception::names::{FreeNames, RESERVED_PREFIX};
 use crate::interception::rejection::Fault;
 use crate::interception::source::{Source, replaced};
 
@@ -33,17 +33,15 @@ pub(super) struct Fixer<'a, 'u> {
     source: &'u Source<'u>,
     body: &'a [Stmt],
     uses: &'u Uses<'a>,
-    /// Every word of the code, the tools, and the names proposed so far.
-    taken: HashSet<String>,
+    names: FreeNames,
     /// Names proposed for the values of the calls that begin there.
     proposed: HashMap<TextSize, String>,
 }
 
 impl<'a, 'u> Fixer<'a, 'u> {
     pub(super) fn new(source: &'u Source<'u>, body: &'a [Stmt], uses: &'u Uses<'a>, tools: &[&str]) -> Self {
-        let words = source.text.split(|char: char| !char.is_alphanumeric() && char != '_');
-        let taken = words.chain(tools.iter().copied()).map(str::to_owned).collect();
-        Self { source, body, uses, taken, proposed: HashMap::new() }
+        let names = FreeNames::of(source.text, tools);
+        Self { source, body, uses, names, proposed: HashMap::new() }
     }
 
     pub(super) fn fixed(&mut self, found: &Use<'a>, fault: &Fault) -> String {
@@ -181,8 +179,8 @@ impl<'a, 'u> Fixer<'a, 'u> {
             line = statement;
         }
         let name = match found.name.strip_prefix(RESERVED_PREFIX) {
-            Some(_) => self.free("value".to_owned()),
-            None => self.free(format!("my_{}", found.name)),
+            Some(_) => self.names.free("value"),
+            None => self.names.free(&format!("my_{}", found.name)),
         };
         let same = self.uses.list.iter().filter(|other| other.name == found.name);
         let here = same.filter(|other| line.contains(&other.range.start().to_usize()));
@@ -255,20 +253,11 @@ impl<'a, 'u> Fixer<'a, 'u> {
         target.as_name_expr().is_some_and(|name| self.uses.bindings.get(&*name.id) == Some(&1))
     }
 
-    /// A new name for a tool's value: `info` of `nav_info`.
     fn free_name(&mut self, tool: &str) -> String {
-        let last = tool.rsplit('_').next().unwrap_or(tool);
-        let is_name = last.starts_with(|char: char| char.is_ascii_alphabetic()) && !NO_NAMES.contains(&last);
-        let name = if is_name && last != tool { last.to_owned() } else { format!("{tool}_value") };
-        let name = self.free(name);
-        self.taken.insert(name.clone());
-        name
-    }
-
-    fn free(&self, name: String) -> String {
-        let numbered = (2..).map(|number| format!("{name}_{number}"));
-        let mut candidates = std::iter::once(name.clone()).chain(numbered);
-        candidates.find(|candidate| !self.taken.contains(candidate)).expect("the numbers do not end")
+        let is_name = |name: &str| {
+            name.starts_with(|char: char| char.is_ascii_alphabetic()) && !NO_NAMES.contains(&name)
+        };
+        self.names.take_for(tool, is_name)
     }
 
     fn text(&self, range: TextRange) -> &'u str {

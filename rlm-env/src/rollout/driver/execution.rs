@@ -7,7 +7,8 @@ use rlm_core::protocol::Response;
 use serde_json::{Map, Value as Json};
 
 use super::answer::AnswerChange;
-use super::{CallResult, ReadReply, RolloutDriver, Step, Stop};
+use super::requests::ReadReply;
+use super::{CallResult, RolloutDriver, Step, Stop};
 use crate::callbacks::{Interceptor, InterceptorError};
 use crate::prompts::{CallFault, Images, MalformedCall, NoCallReason, NoToolCall, SessionReset, reply_cut};
 use crate::render;

@@ -13,6 +13,7 @@
 mod context;
 mod copy;
 mod filter;
+mod lines;
 mod summary;
 mod transcript;
 
@@ -267,6 +268,11 @@ mod tests {
         (parent, host)
     }
 
+    async fn fill(workspace: &Workspace, context: Context) -> Result<Summary, ContextError> {
+        let filter = ContextFilter::default();
+        workspace.fill(context, filter, CopyLimits::default(), CancellationToken::new()).await
+    }
+
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().mode() & 0o7777
     }
@@ -279,15 +285,7 @@ mod tests {
         for path in [workspace.path(), workspace.fs_path(), workspace.control_path()] {
             assert_eq!(mode(path), 0o700);
         }
-        workspace
-            .fill(
-                Context::Text("x".into()),
-                ContextFilter::default(),
-                CopyLimits::default(),
-                CancellationToken::new(),
-            )
-            .await
-            .unwrap();
+        fill(&workspace, Context::Text("x".into())).await.unwrap();
         for (in_context, path) in [(false, "rlm_messages.jsonl"), (true, "rlm_fs/.messages")] {
             let mut transcript = workspace.transcript(in_context).unwrap();
             transcript.append(&serde_json::Value::Null);
@@ -310,23 +308,12 @@ mod tests {
         drop(Workspace::create(&host, "early", Some(&keep)).unwrap());
         let workspace = Workspace::create(&host, "failed", Some(&keep)).unwrap();
         let missing = Context::Paths(vec!["/does/not/exist".into()]);
-        workspace
-            .fill(missing, ContextFilter::default(), CopyLimits::default(), CancellationToken::new())
-            .await
-            .unwrap_err();
+        fill(&workspace, missing).await.unwrap_err();
         drop(workspace);
         for end in [drop, |workspace: Workspace| workspace.remove().unwrap()] {
             assert_eq!(fs::read_dir(&keep).unwrap().count(), 0);
             let workspace = Workspace::create(&host, "kept", Some(&keep)).unwrap();
-            workspace
-                .fill(
-                    Context::Text("x".into()),
-                    ContextFilter::default(),
-                    CopyLimits::default(),
-                    CancellationToken::new(),
-                )
-                .await
-                .unwrap();
+            fill(&workspace, Context::Text("x".into())).await.unwrap();
             assert!(workspace.is_kept());
             end(workspace);
             assert_eq!(fs::read_to_string(keep.join("kept/rlm_fs/context.txt")).unwrap(), "x");
@@ -395,12 +382,7 @@ mod tests {
             let workspace = Workspace::create(&host, "a", None).unwrap();
             let path = workspace.path().to_owned();
             {
-                let mut fill = Box::pin(workspace.fill(
-                    Context::Text("x".into()),
-                    ContextFilter::default(),
-                    CopyLimits::default(),
-                    CancellationToken::new(),
-                ));
+                let mut fill = Box::pin(fill(&workspace, Context::Text("x".into())));
                 std::future::poll_fn(|cx| {
                     assert!(fill.as_mut().poll(cx).is_pending());
                     std::task::Poll::Ready(())

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use rlm_core::dirfd::{Directory, Entry, Kind as FileKind};
 use rlm_core::text::{counted, grouped, size};
 use serde_json::{Map, Value as Json, json};
 
+use super::lines::Lines;
 use crate::files::{shown, shown_short};
 use crate::terms::{LeftOut, LeftOutReason};
 
@@ -33,9 +33,6 @@ const MAX_EXTENSIONS: usize = 1000;
 
 /// Bytes of the named files in which lines are counted.
 const LINES_BYTES: u64 = 256 << 20;
-
-/// A file with a zero byte in this many first bytes is not text.
-const SNIFFED_BYTES: usize = 8 << 10;
 
 /// Collects a [`Summary`] while a working directory is filled.
 #[derive(Debug, Default)]
@@ -89,9 +86,7 @@ impl Tally {
 
     /// Counts the lines of the named files and returns the summary. None: stopped.
     pub(super) fn summarize(mut self, fs: &Directory, is_stopped: &dyn Fn() -> bool) -> Option<Summary> {
-        self.entries.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
-        self.dropped_entries += self.entries.len().saturating_sub(KEPT) as u64;
-        self.entries.truncate(KEPT);
+        self.sort_entries();
         self.sort_largest();
         let mut kinds: Vec<(String, Kind)> = self.extensions.into_iter().collect();
         kinds.sort_by(|(a, x), (b, y)| {
@@ -122,9 +117,7 @@ impl Tally {
 
     fn begin_entry(&mut self, name: &OsStr, is_dir: bool) {
         if self.entries.len() >= 2 * KEPT {
-            self.entries.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
-            self.dropped_entries += (self.entries.len() - KEPT) as u64;
-            self.entries.truncate(KEPT);
+            self.sort_entries();
         }
         self.entries.push(TopEntry { name: name.to_owned(), is_dir, files: 0, bytes: 0, lines: None });
     }
@@ -155,6 +148,12 @@ impl Tally {
             self.sort_largest();
             self.large_from = self.largest.last().map_or(0, |smallest| smallest.bytes);
         }
+    }
+
+    fn sort_entries(&mut self) {
+        self.entries.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+        self.dropped_entries += self.entries.len().saturating_sub(KEPT) as u64;
+        self.entries.truncate(KEPT);
     }
 
     fn sort_largest(&mut self) {
@@ -320,42 +319,6 @@ fn put(text: &mut String, piece: std::fmt::Arguments<'_>) {
     text.write_fmt(piece).expect("a String takes what is written to it");
 }
 
-/// Counts lines, with a bound on the total bytes read.
-struct Lines<'a> {
-    fs: &'a Directory,
-    left: u64,
-    is_stopped: &'a dyn Fn() -> bool,
-}
-
-impl Lines<'_> {
-    /// Outer None: stopped. Inner None: not text, too large, or unreadable.
-    fn count(&mut self, path: &Path) -> Option<Option<u64>> {
-        let Ok(mut file) = self.fs.file_below(path) else { return Some(None) };
-        let Ok(metadata) = file.metadata() else { return Some(None) };
-        let Some(left) = self.left.checked_sub(metadata.len()) else { return Some(None) };
-        let mut buffer = vec![0; 256 << 10];
-        let (mut lines, mut is_start, mut is_line_open) = (0, true, false);
-        loop {
-            if (self.is_stopped)() {
-                return None;
-            }
-            let read = match file.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(count) => &buffer[..count],
-                Err(_unreadable) => return Some(None),
-            };
-            if is_start && read[..read.len().min(SNIFFED_BYTES)].contains(&0) {
-                return Some(None);
-            }
-            is_start = false;
-            lines += memchr::memchr_iter(b'\n', read).count() as u64;
-            is_line_open = read.last() != Some(&b'\n');
-        }
-        self.left = left;
-        Some(Some(lines + u64::from(is_line_open)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -487,15 +450,5 @@ mod tests {
         let mut tally = Tally::default();
         tally.file(&[], OsStr::new("a"), 1);
         assert_eq!(tally.summarize(&Directory::at_path(dir.path()).unwrap(), &|| true), None);
-    }
-
-    #[test]
-    fn lines_of_more_bytes_than_are_read_are_not_counted() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("a"), "1\n2\n").unwrap();
-        fs::write(dir.path().join("b"), "1").unwrap();
-        let fs = Directory::at_path(dir.path()).unwrap();
-        let mut lines = Lines { fs: &fs, left: 4, is_stopped: &|| false };
-        assert_eq!(["a", "b"].map(|name| lines.count(Path::new(name))), [Some(Some(2)), Some(None)]);
     }
 }

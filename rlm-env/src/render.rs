@@ -178,12 +178,7 @@ mod tests {
     use super::*;
 
     fn ok() -> Response {
-        Response {
-            outcome: Outcome::Ok,
-            hint: None,
-            execution_count: 3,
-            ..Response::refused(3, String::new())
-        }
+        Response { execution_count: 3, ..Response::new(Outcome::Ok, State::Kept) }
     }
 
     fn bash(stdout: &str) -> Response {

@@ -99,9 +99,6 @@ impl Interceptor {
 
     /// Makes the calls in the code in order, then runs it. The call's time limit covers both. When `stop` completes,
     /// both are stopped.
-    ///
-    /// # Errors
-    /// [`InterceptorError`].
     pub(crate) async fn execute_until(
         &mut self,
         session: &mut Session,

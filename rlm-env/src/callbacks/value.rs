@@ -68,7 +68,6 @@ fn json(value: &Value) -> Result<JsonText, WriteError> {
 
 /// The beginning of a value, in the order in which it is printed, within `left` bytes of JSON; true if it is the whole
 /// value.
-/// the whole.
 fn beginning(value: &Value, left: &mut usize, depth: usize) -> (Option<Value>, bool) {
     let is_container = matches!(value, Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Str(_));
     if is_container && (depth > MAX_VARIABLE_DEPTH || !spend(left, 2)) {

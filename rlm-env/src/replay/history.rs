@@ -7,7 +7,7 @@ use rlm_core::jsonl::{self, Lines};
 use rlm_core::protocol::{HistoryEntry, HistorySession, Operation, Outcome, Response};
 
 use super::past::{End, KnownOutput, PastCall, PastSession, Task};
-use super::source_error::{SourceError, SourceOptions, at};
+use super::source_error::{SourceError, SourceOptions, at, cut_off};
 use crate::terms::Callbacks;
 use crate::terms::ReplLanguage;
 
@@ -47,12 +47,7 @@ fn entries(input: impl BufRead, path: &Path) -> Result<(Vec<HistoryEntry>, Vec<S
     while let Some(line) = lines.next_line().map_err(at(path))? {
         match serde_json::from_slice(line.text) {
             Ok(entry) => entries.push(entry),
-            Err(_) if !line.is_finished => remarks.push(format!(
-                "{}: line {} is cut off after {} bytes: it is being written, or its writer was killed",
-                path.display(),
-                line.number,
-                line.text.len()
-            )),
+            Err(_) if !line.is_finished => remarks.push(cut_off(path, line.number, line.text.len())),
             Err(error) => {
                 let (line, reason) = (line.number, jsonl::fault(&error));
                 return Err(SourceError::BadLine { path: path.to_owned(), line, reason });

@@ -1,4 +1,4 @@
-//! RecordedCall replies of root tools, in a file of JSON lines.
+//! Recorded replies of root tools, in a file of JSON lines.
 //!
 //! A line holds a call and its reply as on the root-tool wire (`docs/root-tools.md`): `{"call": …, "reply": …}`, as
 //! JSON if that loses nothing, otherwise as pickles. Calls are looked up by tool and arguments; equal calls are

@@ -319,13 +319,13 @@ fn tools(past: &PastSession, tools: Tools, fs_root: &Path) -> Result<Vec<Tool>, 
     Ok(there)
 }
 
-/// The tools of [`rlm_rootd::nav`] that the session had.
 /// The tool that shows images, if the session had it: they are checked, and nobody sees them.
 fn show(past: &PastSession, fs_root: &Path) -> Option<Tool> {
     let has_it = past.root_tools.iter().any(|name| name == SHOW);
     has_it.then(|| show_tool(vec![fs_root.to_owned()], Shown::default()))
 }
 
+/// The tools of [`rlm_rootd::nav`] that the session had.
 fn navigation(past: &PastSession, fs_root: &Path) -> Result<Vec<Tool>, ReplayError> {
     if !past.root_tools.iter().any(|name| NAV_TOOLS.contains(&name.as_str())) {
         return Ok(Vec::new());

@@ -133,6 +133,14 @@ impl SourceError {
     }
 }
 
+/// The remark on a last line that is not whole.
+pub(super) fn cut_off(path: &Path, line: u64, bytes: usize) -> String {
+    let path = path.display();
+    format!(
+        "{path}: line {line} is cut off after {bytes} bytes: it is being written, or its writer was killed"
+    )
+}
+
 pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> SourceError {
     move |source| SourceError::Io { path: path.to_owned(), source }
 }

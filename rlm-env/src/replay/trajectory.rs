@@ -7,7 +7,7 @@ use std::path::Path;
 use rlm_core::protocol::Response;
 
 use super::past::{End, KnownOutput, PastCall, PastChild, PastSession, Task};
-use super::source_error::{SourceError, SourceOptions};
+use super::source_error::{SourceError, SourceOptions, cut_off};
 use crate::rollout::RolloutResult;
 use crate::terms::ReplLanguage;
 use crate::trajectory::{self, Event, Line, RolloutEnded, RolloutStarted};
@@ -45,10 +45,7 @@ pub(super) fn read(
                 }
             }
             Line::Unknown { .. } => {}
-            Line::CutOff { line, bytes } => remarks.push(format!(
-                "{}: line {line} is cut off after {bytes} bytes: it is being written, or its writer was killed",
-                path.display()
-            )),
+            Line::CutOff { line, bytes } => remarks.push(cut_off(path, line, bytes)),
         }
     }
     let path = path.to_owned();

@@ -231,7 +231,7 @@ impl LogState {
     /// Counts an event of a rollout below.
     fn count_below(&mut self, depth: u32, event: &Event) {
         let counts = self.metrics.depths.entry(depth).or_default();
-        let (tokens, cost_usd, is_estimated) = match event {
+        let (prompt, completion, cost_usd, is_estimated) = match event {
             Event::RolloutStarted(_) => {
                 counts.rollouts += 1;
                 return;
@@ -242,26 +242,17 @@ impl LogState {
             }
             Event::ModelCall(call) => {
                 counts.turns += u64::from(call.error.is_none() && !call.is_summary);
-                saturate(&mut counts.prompt_tokens, call.prompt_tokens);
-                saturate(&mut counts.completion_tokens, call.completion_tokens);
-                (
-                    call.prompt_tokens.saturating_add(call.completion_tokens),
-                    call.cost_usd,
-                    call.usage_estimated,
-                )
+                (call.prompt_tokens, call.completion_tokens, call.cost_usd, call.usage_estimated)
             }
             Event::SubCall(call) => {
                 counts.sub_llm_calls += u64::from(call.attempts > 0);
-                saturate(&mut counts.prompt_tokens, call.prompt_tokens);
-                saturate(&mut counts.completion_tokens, call.completion_tokens);
-                (
-                    call.prompt_tokens.saturating_add(call.completion_tokens),
-                    call.cost_usd,
-                    call.usage_estimated,
-                )
+                (call.prompt_tokens, call.completion_tokens, call.cost_usd, call.usage_estimated)
             }
             _ => return,
         };
+        saturate(&mut counts.prompt_tokens, prompt);
+        saturate(&mut counts.completion_tokens, completion);
+        let tokens = prompt.saturating_add(completion);
         match cost_usd {
             Some(cost) => counts.cost_usd = counts.cost_usd.map(|sum| sum + cost),
             None if tokens > 0 => counts.cost_usd = None,

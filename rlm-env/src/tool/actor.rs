@@ -244,7 +244,7 @@ impl Actor {
     /// The reply to a response.
     async fn reply(&mut self, mut response: Response) -> ToolReply {
         if let Some((state, reason)) = self.unreported.take() {
-            response.state = worse(response.state, state);
+            response.state = response.state.max(state);
             let lost = StateLost { language: self.config.language, state, reason: &reason };
             let lost = lost.render(&self.config.prompts).unwrap_or_else(|error| with_causes(&error));
             response.hint = Some(match response.hint {
@@ -297,11 +297,8 @@ impl Actor {
 
     /// Remembers a loss of state for the next reply.
     fn note_state_loss(&mut self, state: State, reason: String) {
-        let earlier = self.unreported.take();
-        let (known, words) = earlier.unwrap_or((State::Kept, String::new()));
-        if worse(known, state) != State::Kept {
-            let is_news = worse(known, state) != known;
-            self.unreported = Some((worse(known, state), if is_news { reason } else { words }));
+        if self.unreported.as_ref().map_or(State::Kept, |(known, _)| *known) < state {
+            self.unreported = Some((state, reason));
         }
     }
 
@@ -340,13 +337,4 @@ async fn close(session: Session) {
 async fn end_busy(session: Option<Session>) {
     // Dropping it waits for the worker's end. If the runtime is shutting down, it is dropped right here.
     let _ended = tokio::task::spawn_blocking(move || drop(session)).await;
-}
-
-fn worse(one: State, other: State) -> State {
-    let rank = |state| match state {
-        State::Kept => 0,
-        State::Restored => 1,
-        State::Reset => 2,
-    };
-    if rank(one) >= rank(other) { one } else { other }
 }

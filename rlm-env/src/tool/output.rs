@@ -147,6 +147,7 @@ fn shares(sizes: [usize; 4], limit: usize) -> [usize; 4] {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rlm_core::protocol::{Outcome, State};
 
     use super::*;
     use crate::session::SessionConfig;
@@ -158,7 +159,7 @@ mod tests {
     }
 
     fn response(stdout: &str) -> Response {
-        Response { stdout: stdout.to_owned(), hint: None, ..Response::refused(1, String::new()) }
+        Response { stdout: stdout.to_owned(), ..Response::new(Outcome::Error, State::Kept) }
     }
 
     #[test]

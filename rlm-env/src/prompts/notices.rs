@@ -19,10 +19,6 @@ pub(crate) struct ContextLow {
 }
 
 impl ContextLow {
-    /// Renders the text.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             language => self.language.to_string(),
@@ -45,10 +41,6 @@ pub(crate) struct LastTurn {
 }
 
 impl LastTurn {
-    /// Renders the text.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let reason = match self.reason {
             StopReason::TimedOut => "time",
@@ -92,10 +84,6 @@ pub(crate) struct NoToolCall<'a> {
 }
 
 impl NoToolCall<'_> {
-    /// Renders the text.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let (reason, detail) = match self.reason {
             NoCallReason::NoCode => ("no_code", ""),
@@ -130,10 +118,6 @@ pub(crate) struct AnswerEmpty {
 }
 
 impl AnswerEmpty {
-    /// Renders the text.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         prompts.render("notices/answer_empty.md", context! { language => self.language.to_string() })
     }
@@ -149,10 +133,6 @@ pub(crate) enum Images<'a> {
 }
 
 impl Images<'_> {
-    /// Renders the text.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = match *self {
             Self::Shown(names) => context! { names, refusal => "" },
@@ -172,10 +152,6 @@ pub(crate) struct AnswerUnfit<'a> {
 }
 
 impl AnswerUnfit<'_> {
-    /// Renders the text.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! { language => self.language.to_string(), faults => self.faults.to_vec() };
         prompts.render("notices/answer_unfit.md", variables)
@@ -265,9 +241,6 @@ pub(crate) struct MalformedCall<'a> {
 
 impl MalformedCall<'_> {
     /// Renders the call's result as JSON: `{"ok": false, "error", "hint"}`.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let fault = self.fault.kind();
         let error = context! {
@@ -304,9 +277,6 @@ pub(crate) struct SessionReset<'a> {
 
 impl SessionReset<'_> {
     /// Renders the text, which is the result of the call in which the worker died.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             language => self.language.to_string(),
@@ -331,10 +301,6 @@ pub(crate) struct SummaryRequest {
 }
 
 impl SummaryRequest {
-    /// Renders the text.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             language => self.language.to_string(),
@@ -356,10 +322,6 @@ pub(crate) struct Summary<'a> {
 }
 
 impl Summary<'_> {
-    /// Renders the text.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         prompts.render("summary.md", context! { turns => self.turns, summary => self.summary.trim() })
     }

@@ -251,8 +251,7 @@ fn outputs(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
             (State::Restored, Some("why"), Some(2)),
         ] {
             let hint = hint.map(str::to_owned);
-            let response =
-                Response { outcome, state, hint, exit_code, ..Response::refused(1, String::new()) };
+            let response = Response { hint, exit_code, ..Response::new(outcome, state) };
             lines.push(format!("{outcome:?} {state:?}: {}", output::note(&response, prompts)?));
         }
     }

@@ -44,10 +44,6 @@ pub(crate) struct SystemPrompt<'a> {
 }
 
 impl SystemPrompt<'_> {
-    /// Renders the text.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let root_tools = RootToolsDoc {
             language: self.language,
@@ -88,10 +84,6 @@ pub(crate) struct WorkingDir<'a> {
 }
 
 impl WorkingDir<'_> {
-    /// Renders the text.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             working_dir => self.working_dir.display().to_string(),
@@ -126,9 +118,6 @@ pub(crate) struct ReplTool {
 
 impl ReplTool {
     /// Renders the tool's description.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             call_timeout => duration(self.call_timeout),
@@ -138,9 +127,6 @@ impl ReplTool {
     }
 
     /// The tool in OpenAI's form, with its one parameter, `code`.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn definition(&self, prompts: &Prompts) -> Result<Json, PromptError> {
         let code = prompts.render(&format!("{}/repl_code.md", self.language), context! {})?;
         Ok(json!({

@@ -1,5 +1,6 @@
 //! Snapshots of the built-in texts, and errors of custom templates.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use minijinja::context;
@@ -14,13 +15,67 @@ use crate::terms::{Limits, Verbosity};
 #[test]
 fn every_text_matches_its_snapshot() {
     let texts = samples::render_all(&Prompts::new()).unwrap();
-    let mut names: Vec<_> = texts.iter().map(|(name, _)| name).collect();
-    names.sort();
-    names.dedup();
-    assert_eq!(names.len(), texts.len(), "two texts share a name");
-    for (name, text) in &texts {
-        insta::assert_snapshot!(name.as_str(), text);
+    let by_name = texts.iter().cloned().collect::<BTreeMap<_, _>>();
+    assert_eq!(by_name.len(), texts.len(), "two texts share a name");
+    let is_system = |(name, _): &(&String, &String)| name.contains("_system_");
+    let (systems, others): (Vec<_>, Vec<_>) = by_name.iter().partition(is_system);
+    for language in ["bash", "python"] {
+        let systems = systems.iter().filter(|(name, _)| name.starts_with(language));
+        let sections = systems.map(|(name, text)| {
+            let form = if name.ends_with("_bare") { "light_bare" } else { "heavy" };
+            let base = format!("{language}_system_{form}");
+            section(name, text, (**name != base).then(|| (base.as_str(), by_name[&base].as_str())))
+        });
+        insta::assert_snapshot!(format!("{language}_system"), sections.collect::<String>());
     }
+    let sections = others.iter().map(|(name, text)| {
+        let in_bash = name.strip_prefix("python_").map(|name| format!("bash_{name}"));
+        let base = in_bash.as_deref().and_then(|base| Some((base, by_name.get(base)?.as_str())));
+        section(name, text, base)
+    });
+    insta::assert_snapshot!("other_texts", sections.collect::<String>());
+}
+
+/// A text below its name: whole, or what sets it apart from another one if that is shorter.
+fn section(name: &str, text: &str, base: Option<(&str, &str)>) -> String {
+    if let Some((base, old)) = base {
+        let changes = changes(old, text);
+        if changes.lines().count() < text.lines().count() {
+            return format!("==== {name}: {base} with\n{changes}");
+        }
+    }
+    format!("==== {name}\n{text}\n")
+}
+
+/// The changes from one text to another: how many lines stay (`=`), how many go (`-`, with the first), each new one (`+`).
+fn changes(old: &str, new: &str) -> String {
+    let (old, new) = (old.lines().collect::<Vec<_>>(), new.lines().collect::<Vec<_>>());
+    // The number of lines that both have in common from a line of each on.
+    let mut common = vec![vec![0; new.len() + 1]; old.len() + 1];
+    for (i, j) in (0..old.len()).rev().flat_map(|i| (0..new.len()).rev().map(move |j| (i, j))) {
+        common[i][j] =
+            if old[i] == new[j] { common[i + 1][j + 1] + 1 } else { common[i + 1][j].max(common[i][j + 1]) };
+    }
+    let (mut i, mut j) = (0, 0);
+    let mut steps = Vec::new();
+    while i < old.len() || j < new.len() {
+        let (sign, line) = if i < old.len() && j < new.len() && old[i] == new[j] {
+            ('=', old[i])
+        } else if i < old.len() && (j == new.len() || common[i + 1][j] >= common[i][j + 1]) {
+            ('-', old[i])
+        } else {
+            ('+', new[j])
+        };
+        i += usize::from(sign != '+');
+        j += usize::from(sign != '-');
+        steps.push((sign, line));
+    }
+    let runs = steps.chunk_by(|(one, _), (next, _)| one == next).map(|run| match run[0] {
+        ('+', _) => run.iter().map(|(_, line)| format!("+ {line}\n")).collect(),
+        ('-', first) => format!("- {}: {first}\n", run.len()),
+        _ => format!("= {}\n", run.len()),
+    });
+    runs.collect()
 }
 
 /// A directory with one file.

@@ -50,9 +50,6 @@ pub(crate) struct RootToolsDoc<'a> {
 
 impl RootToolsDoc<'_> {
     /// Renders the text; empty if there is nothing to call.
-    ///
-    /// # Errors
-    /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let has_rlm_query = self.tools.iter().any(|tool| tool.name == RLM_QUERY);
         let others = self.tools.iter().filter(|tool| !has_own_passage(tool.name));

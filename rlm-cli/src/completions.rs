@@ -9,8 +9,9 @@ use clap_complete::Shell;
 
 use crate::arguments::{Arguments, CompletionsOptions};
 use crate::environment::Environment;
+use crate::standard_output::print;
 use crate::tell;
-use crate::usage::Usage;
+use crate::usage::{Usage, refuse};
 
 pub(crate) fn run(options: &CompletionsOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let shell = match options.shell {
@@ -21,9 +22,7 @@ pub(crate) fn run(options: &CompletionsOptions, environment: &Environment) -> an
     let mut completions = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "rlm", &mut completions);
     if !options.install {
-        std::io::Write::write_all(&mut std::io::stdout(), &completions)
-            .context("cannot write to standard output")?;
-        return Ok(ExitCode::SUCCESS);
+        return print(completions).map(|()| ExitCode::SUCCESS);
     }
     let file = place(shell, environment)?;
     let dir = file.parent().unwrap_or(Path::new("/"));
@@ -50,13 +49,12 @@ fn place(shell: Shell, environment: &Environment) -> Result<PathBuf, Usage> {
         Shell::Zsh => ("XDG_DATA_HOME", ".local/share", "zsh/site-functions/_rlm"),
         Shell::Fish => ("XDG_CONFIG_HOME", ".config", "fish/completions/rlm.fish"),
         other => {
-            return Err(Usage::new(format!(
+            refuse!(
                 "--install is for bash, zsh and fish: write the output of `rlm completions {other}` to where {other} reads it"
-            )));
+            );
         }
     };
-    let home = || Some(environment.directory("HOME")?.join(default));
-    let dir = environment.directory(variable).or_else(home);
+    let dir = environment.user_directory(variable, default);
     let dir = dir.ok_or_else(|| Usage::new(format!("neither HOME nor {variable} is an absolute path")))?;
     Ok(dir.join(file))
 }

@@ -1,13 +1,14 @@
 //! A rollout as it happens, for people.
 
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::lock::lock;
 use crate::replies::{Thought, message_words, reply_words};
-use crate::text::{one_line, visible};
+use crate::text::{joined, one_line, visible};
 use crate::tokens::TokenParts;
-use rlm_core::protocol::{Outcome, Response};
+use rlm_core::protocol::Outcome;
 use rlm_core::text::{counted, cut, grouped};
 use rlm_env::ReplLanguage;
 use rlm_env::session::OutputStream;
@@ -134,20 +135,13 @@ impl Display {
         }
     }
 
-    fn live(&self) -> MutexGuard<'_, LiveLines> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn sub_calls(&self) -> MutexGuard<'_, SubCalls> {
-        self.sub_calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn ended(&self, call: &CallEnded) {
-        let LiveLines { shown, .. } = std::mem::take(&mut *self.live());
+        let LiveLines { shown, .. } = std::mem::take(&mut *lock(&self.live));
         if let Some(output) = &call.output {
             let has_failed = output.outcome != Outcome::Ok || output.exit_code.is_some_and(|code| code != 0);
             let style = if has_failed { Style::Bad } else { Style::Plain };
-            self.rest_of_block(style, OUTPUT_MARGIN, &text_of(output), shown);
+            let texts = [Some(&output.stdout), Some(&output.stderr), output.result.as_ref()];
+            self.rest_of_block(style, OUTPUT_MARGIN, &joined(texts), shown);
             if let Some(code) = output.exit_code.filter(|code| *code != 0) {
                 self.line(Style::Bad, format_args!("  exit status {code}"));
             }
@@ -155,7 +149,7 @@ impl Display {
         if let Some(error) = &call.error {
             self.block(Style::Bad, OUTPUT_MARGIN, error);
         }
-        let sub_calls = std::mem::take(&mut *self.sub_calls());
+        let sub_calls = std::mem::take(&mut *lock(&self.sub_calls));
         if sub_calls.count > 0 {
             let (requests, tokens) =
                 (counted(sub_calls.count, "request"), counted(sub_calls.tokens, "token"));
@@ -245,7 +239,7 @@ impl Sink for Display {
                     None => self.line(Style::Code, format_args!("{margin}{}", call.tool)),
                 }
             }
-            Event::SubCall(call) => self.sub_calls().add(call),
+            Event::SubCall(call) => lock(&self.sub_calls).add(call),
             Event::CallEnded(call) => self.ended(call),
             _ => {}
         }
@@ -260,7 +254,7 @@ impl Sink for Display {
         if piece.stream != OutputStream::Stdout {
             return;
         }
-        let LiveLines { shown, begun } = &mut *self.live();
+        let LiveLines { shown, begun } = &mut *lock(&self.live);
         for line in piece.text.split_inclusive('\n') {
             if *shown == HEAD_LINES {
                 return;
@@ -290,19 +284,6 @@ impl SubCalls {
             self.first = answer.map(|answer| answer.lines().next().unwrap_or_default().to_owned());
         }
     }
-}
-
-/// The output of a call, as one text.
-fn text_of(output: &Response) -> String {
-    let parts = [Some(output.stdout.as_str()), Some(output.stderr.as_str()), output.result.as_deref()];
-    let mut text = String::new();
-    for part in parts.into_iter().flatten().filter(|part| !part.is_empty()) {
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
-        text += part;
-    }
-    text
 }
 
 /// A line with its control characters made visible, cut to the width.

@@ -49,8 +49,13 @@ impl Environment {
     }
 
     /// The value of a variable, if it is an absolute path.
-    pub(crate) fn directory(&self, name: &str) -> Option<PathBuf> {
+    fn directory(&self, name: &str) -> Option<PathBuf> {
         self.get(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    }
+
+    /// A directory of the user's: the value of a variable, by default this one below the home. None without either.
+    pub(crate) fn user_directory(&self, variable: &str, default: &str) -> Option<PathBuf> {
+        self.directory(variable).or_else(|| Some(self.directory("HOME")?.join(default)))
     }
 
     /// The directory for temporary files. An empty `TMPDIR` counts as not set.
@@ -61,8 +66,7 @@ impl Environment {
     /// The directory for what is kept from run to run: `$XDG_STATE_HOME/rlm`, by default under `~/.local/state`. None without
     /// a home.
     pub(crate) fn state_dir(&self) -> Option<PathBuf> {
-        let state = self.directory("XDG_STATE_HOME");
-        Some(state.or_else(|| Some(self.directory("HOME")?.join(".local/state")))?.join("rlm"))
+        Some(self.user_directory("XDG_STATE_HOME", ".local/state")?.join("rlm"))
     }
 
     /// All variables.

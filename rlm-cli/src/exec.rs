@@ -14,11 +14,10 @@ use rlm_env::{Call, Session, SessionConfig};
 
 use crate::arguments::ExecOptions;
 use crate::config::Settings;
-use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
 use crate::live::LivePrinter;
 use crate::session_tools::SessionTools;
-use crate::signals::{EndSignals, interrupted};
+use crate::signals::{INTERRUPTED, interrupted};
 use crate::{tell, worker};
 
 /// Largest code of one call, in bytes.
@@ -26,9 +25,6 @@ pub(crate) const MAX_CODE_BYTES: usize = 1 << 20;
 
 /// Exit status when a call did not run to its end.
 const CALL_STOPPED: u8 = 1;
-
-/// Exit status when Ctrl-C came before the first call.
-pub(crate) const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     crate::standard_output::require()?;
@@ -48,26 +44,9 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
     let watching = printer.clone().filter(|_| !is_intercepted);
     config.output = watching.map(|printer| printer as Arc<dyn OutputObserver>);
     let tools = SessionTools::choose(&options.settings, &settings, options.callbacks, &config, environment)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(async {
-        let mut ends = EndSignals::catch()?;
-        tell_of_confinement(environment).await;
-        let (tools, mcp_servers) = tokio::select! {
-            started = tools.start(options.session.language(), &mut config) => started?,
-            () = interrupted() => return Ok(ExitCode::from(INTERRUPTED)),
-            status = ends.next() => return Ok(ExitCode::from(status)),
-        };
-        // Dropping the session's future ends the session.
-        let ran = tokio::select! {
-            ran = run_calls(config, tools, &calls, options, printer) => ran,
-            status = ends.next() => Ok(ExitCode::from(status)),
-        };
-        mcp_servers.stop().await;
-        ran
-    });
-    // A tool that still reads must not delay the end.
-    runtime.shutdown_background();
-    ended
+    tools.run(options.session.language(), config, environment, async |config, tools| {
+        run_calls(config, tools, &calls, options, printer).await
+    })
 }
 
 async fn run_calls(

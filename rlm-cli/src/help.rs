@@ -32,7 +32,7 @@ pub(crate) fn of_command(name: &str) -> Option<String> {
 fn unknown(topic: &str) -> Usage {
     let command = Arguments::command();
     let commands = command.get_subcommands().map(clap::Command::get_name);
-    let names = commands.chain(ALL.iter().map(|setting| setting.name()));
+    let names = commands.chain(ALL.iter().map(|setting| setting.name));
     let hint = nearest(topic, names).map(|name| format!("did you mean `{name}`? ")).unwrap_or_default();
     Usage::new(format!(
         "no command and no setting is named `{topic}`: {hint}`rlm help` lists the commands, `rlm config` the settings"

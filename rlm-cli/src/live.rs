@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rlm_core::protocol::Response;
 use rlm_env::session::{OutputObserver, OutputStream};
+
+use crate::lock::lock;
+use crate::standard_output::print;
 
 /// Prints the output of a call while it runs, and knows what is left to print when it has ended.
 #[derive(Debug, Default)]
@@ -21,13 +24,13 @@ impl OutputObserver for LivePrinter {
         if self.is_stopped.load(Ordering::Relaxed) {
             return;
         }
-        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
-        let (print, at): (fn(&str) -> io::Result<()>, _) = match stream {
-            OutputStream::Stdout => (print_output, 0),
-            OutputStream::Stderr => (print_errors, 1),
+        let mut printed = lock(&self.printed);
+        let (is_printed, at) = match stream {
+            OutputStream::Stdout => (print(text).is_ok(), 0),
+            OutputStream::Stderr => (io::stderr().write_all(text.as_bytes()).is_ok(), 1),
         };
         // Output that cannot be printed is tried again at the end of the call, which reports the failure.
-        if print(text).is_ok() {
+        if is_printed {
             printed[at] += text.len();
         }
     }
@@ -42,7 +45,7 @@ impl LivePrinter {
     /// The rest of the output of a call that has ended: standard output, standard error.
     pub(crate) fn rest<'a>(&self, response: &'a Response) -> [Cow<'a, str>; 2] {
         self.is_stopped.store(false, Ordering::Relaxed);
-        let printed = std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner));
+        let printed = std::mem::take(&mut *lock(&self.printed));
         let dropped = response.truncated.unwrap_or_default();
         [
             rest(&response.stdout, printed[0], dropped.stdout),
@@ -71,16 +74,6 @@ fn rest(text: &str, printed: usize, dropped: u64) -> Cow<'_, str> {
 /// The last line of a piece of output that is not empty, as a terminal shows it.
 pub(crate) fn latest_line(text: &str) -> Option<&str> {
     text.split(['\n', '\r']).rfind(|line| !line.trim().is_empty())
-}
-
-fn print_output(text: &str) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    output.write_all(text.as_bytes())?;
-    output.flush()
-}
-
-fn print_errors(text: &str) -> io::Result<()> {
-    io::stderr().write_all(text.as_bytes())
 }
 
 #[cfg(test)]

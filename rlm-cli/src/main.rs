@@ -15,6 +15,7 @@ mod exec;
 mod files;
 mod help;
 mod live;
+mod lock;
 mod mcp;
 mod mcp_servers;
 mod prompts;
@@ -43,6 +44,7 @@ use clap::Parser;
 
 use crate::arguments::{Arguments, Command};
 use crate::environment::Environment;
+use crate::standard_output::is_broken_pipe;
 use crate::usage::Usage;
 use crate::warnings::Warnings;
 
@@ -95,14 +97,6 @@ fn ended(ended: anyhow::Result<ExitCode>) -> ExitCode {
             tell(format_args!("rlm: {error:#}"));
         }
         ExitCode::from(if error.is::<Usage>() { USAGE_ERROR } else { ENVIRONMENT_ERROR })
-    })
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        let of_json = || cause.downcast_ref::<serde_json::Error>()?.io_error_kind();
-        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind).or_else(of_json);
-        kind == Some(std::io::ErrorKind::BrokenPipe)
     })
 }
 

@@ -1,15 +1,13 @@
 //! MCP servers of the user, whose tools are root tools.
 
-use std::path::Path;
-
-use anyhow::Context as _;
 use rlm_core::error::with_causes;
 use rlm_rootd::{McpError, McpServer, McpServers, Tool, load_mcp_servers};
 
 use crate::config::Settings;
 use crate::config::table::MCP;
 use crate::environment::Environment;
-use crate::usage::Usage;
+use crate::files::{directory_of, read_named};
+use crate::usage::{Usage, refuse};
 
 /// The servers of the settings, before they are started.
 #[derive(Clone, Debug, Default)]
@@ -22,13 +20,8 @@ impl DeclaredServers {
     /// Reads the file.
     pub(crate) fn read(settings: &Settings, environment: &Environment) -> anyhow::Result<Self> {
         let Some(file) = settings.get(&MCP) else { return Ok(Self::default()) };
-        let cannot =
-            |error| Usage::new(format!("the MCP servers cannot be read from {}: {error}", file.display()));
-        let text = std::fs::read_to_string(&file).map_err(cannot)?;
-        let whole = std::path::absolute(&file)
-            .with_context(|| format!("cannot find the absolute path of {}", file.display()))?;
-        let dir = whole.parent().unwrap_or(Path::new("/"));
-        let servers = load_mcp_servers(&text, dir, environment.variables())
+        let text = read_named(&file, "the MCP servers")?;
+        let servers = load_mcp_servers(&text, &directory_of(&file)?, environment.variables())
             .map_err(|error| Usage::new(format!("{}: {}", file.display(), with_causes(&error))))?;
         Ok(Self { servers, environment: environment.clone() })
     }
@@ -47,10 +40,7 @@ impl DeclaredServers {
         let is_taken = |name| built_in.contains(&name) || tools.iter().any(|tool| tool.name() == name);
         if let Some(tool) = servers.tools().iter().find(|tool| is_taken(tool.name())) {
             let name = tool.name();
-            return Err(Usage::new(format!(
-                "the tool {name} of an MCP server has the name of another tool: rename the server"
-            ))
-            .into());
+            refuse!("the tool {name} of an MCP server has the name of another tool: rename the server");
         }
         tools.extend_from_slice(servers.tools());
         Ok(servers)

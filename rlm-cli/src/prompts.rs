@@ -1,6 +1,5 @@
 //! `rlm prompts`: the texts that models read.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
@@ -15,15 +14,14 @@ use crate::config::Settings;
 use crate::config::table::MODEL;
 use crate::environment::Environment;
 use crate::rollouts::{GivenContext, Setup, close, new_id};
+use crate::standard_output::print;
 
 pub(crate) fn run(options: &PromptsOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let text = match options.show {
         true => shown(options, environment)?,
         false => Prompts::new().names().map(|name| format!("{name}\n")).collect(),
     };
-    let mut output = std::io::stdout().lock();
-    output.write_all(text.as_bytes()).context("cannot write to standard output")?;
-    Ok(ExitCode::SUCCESS)
+    print(text).map(|()| ExitCode::SUCCESS)
 }
 
 /// The system prompt and the tools, as a rollout with these settings would send them.

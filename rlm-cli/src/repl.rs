@@ -13,17 +13,15 @@ use rlm_core::protocol::{Outcome, Response};
 use rlm_core::text::without_middle;
 use rlm_env::{ReplLanguage, Session, SessionConfig, SessionError};
 use rustyline::error::ReadlineError;
-use tokio::signal::unix::{SignalKind, signal};
 
 use self::lines::{Ahead, Lines};
 use crate::arguments::ReplOptions;
 use crate::config::Settings;
-use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
-use crate::exec::{INTERRUPTED, check_size, notice};
+use crate::exec::{check_size, notice};
 use crate::live::LivePrinter;
 use crate::session_tools::SessionTools;
-use crate::signals::{EndSignals, interrupted};
+use crate::signals::interrupted;
 use crate::terminal::TerminalSettings;
 use crate::{tell, worker};
 
@@ -41,36 +39,12 @@ pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::R
     let tools = SessionTools::choose(&options.settings, &settings, None, &config, environment)?;
     let _terminal = TerminalSettings::keep();
     let mut lines = Lines::start(language, history_file(language, environment))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(async {
-        let mut ends = EndSignals::catch()?;
-        // Ctrl-C between two lines, where neither a call nor the editor takes it, ends nothing.
-        let _interrupts = signal(SignalKind::interrupt())?;
-        tell_of_confinement(environment).await;
-        // The session's code calls tools over the network for as long as they are alive.
-        let (_tools, mcp_servers) = tokio::select! {
-            started = tools.start(language, &mut config) => started?,
-            () = interrupted() => return Ok(Some(INTERRUPTED)),
-            status = ends.next() => return Ok(Some(status)),
-        };
-        // Dropping the session's future ends the session.
-        let ended = tokio::select! {
-            served = serve_lines(config, &mut lines, &printer) => served.map(|()| None),
-            status = ends.next() => Ok(Some(status)),
-        };
-        mcp_servers.stop().await;
-        ended
-    });
-    // A tool that still reads must not delay the end.
-    runtime.shutdown_background();
-    match ended? {
-        // The line editor is still reading; it ends with the process.
-        Some(status) => Ok(ExitCode::from(status)),
-        None => {
-            lines.finish();
-            Ok(ExitCode::SUCCESS)
-        }
-    }
+    tools.run(language, config, environment, async move |config, _tools| {
+        serve_lines(config, &mut lines, &printer).await?;
+        // After a signal, the line editor is still reading; it ends with the process.
+        lines.finish();
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 async fn serve_lines(config: SessionConfig, lines: &mut Lines, printer: &LivePrinter) -> anyhow::Result<()> {

@@ -26,7 +26,9 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::files::write_private;
 use crate::rollouts::money;
+use crate::standard_output::print;
 use crate::tell;
+use crate::text::visible;
 use crate::tokens::TokenParts;
 use crate::usage::Usage;
 
@@ -259,10 +261,8 @@ pub(crate) fn tokens(metrics: &Metrics) -> u64 {
 /// `rlm runs`: the list.
 pub(crate) fn list(environment: &Environment) -> anyhow::Result<ExitCode> {
     let runs = Runs::of(environment).context("there is no home directory, so no runs are recorded")?;
-    for held in runs.listed()? {
-        println(&runs.words(&held))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let lines = runs.listed()?.into_iter().map(|held| visible(&runs.words(&held)) + "\n");
+    print(lines.collect::<String>()).map(|()| ExitCode::SUCCESS)
 }
 
 impl Run {
@@ -278,11 +278,6 @@ impl Run {
         let tokens = counted(self.tokens, "token") + &self.parts.of_all();
         format!("{answered:<14} {turns}, {tokens}, {:.1} s{cost}  {question}", self.seconds)
     }
-}
-
-fn println(line: &str) -> anyhow::Result<()> {
-    use std::io::Write as _;
-    writeln!(io::stdout(), "{}", crate::text::visible(line)).context("cannot write to standard output")
 }
 
 /// The file that `rlm view` shows: one that is given, a recorded run of this id, or the latest run.

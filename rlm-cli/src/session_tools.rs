@@ -1,5 +1,6 @@
 //! Root tools of the session of `rlm exec` and `rlm repl`.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use rlm_core::env::SESSION_NAMES;
@@ -11,9 +12,11 @@ use rlm_rootd::{McpServers, Tool};
 
 use crate::config::table::OF_CONFINEMENT;
 use crate::config::{Settings, ToolFlags};
+use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
 use crate::mcp_servers::DeclaredServers;
 use crate::rollouts::live_tools;
+use crate::signals::AnyEndSignal;
 
 /// The tools that the session's code can call, and how it calls them.
 #[derive(Default)]
@@ -33,7 +36,7 @@ impl SessionTools {
         environment: &Environment,
     ) -> anyhow::Result<Self> {
         let flags = &flags.0;
-        let is_of_tools = |name: &&str| OF_CONFINEMENT.iter().all(|setting| setting.name() != *name);
+        let is_of_tools = |name: &&str| OF_CONFINEMENT.iter().all(|setting| setting.name != *name);
         let is_asked_for = flags.values.keys().any(is_of_tools) || flags.file.is_some();
         let Some(callbacks) = callbacks.or(is_asked_for.then_some(Callbacks::Network)) else {
             return Ok(Self::default());
@@ -44,8 +47,37 @@ impl SessionTools {
         Ok(Self { chosen: Some((tools, callbacks)), mcp_servers })
     }
 
+    /// Starts the tools, and does this work with a session and with them. A signal ends it.
+    pub(crate) fn run(
+        self,
+        language: ReplLanguage,
+        mut session: SessionConfig,
+        environment: &Environment,
+        work: impl AsyncFnOnce(SessionConfig, RootTools) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let ended = runtime.block_on(async {
+            let mut ends = AnyEndSignal::catch()?;
+            tell_of_confinement(environment).await;
+            let (tools, mcp_servers) = tokio::select! {
+                started = self.start(language, &mut session) => started?,
+                status = ends.next() => return Ok(ExitCode::from(status)),
+            };
+            // Dropping the session's future ends the session. Ctrl-C is for the call that runs.
+            let ended = tokio::select! {
+                ended = work(session, tools) => ended,
+                status = ends.ends.next() => Ok(ExitCode::from(status)),
+            };
+            mcp_servers.stop().await;
+            ended
+        });
+        // A tool that still reads must not delay the end.
+        runtime.shutdown_background();
+        ended
+    }
+
     /// Starts the tools, and names them in the session's environment. Those of MCP servers work until the servers are stopped.
-    pub(crate) async fn start(
+    async fn start(
         self,
         language: ReplLanguage,
         session: &mut SessionConfig,

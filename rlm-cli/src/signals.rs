@@ -4,6 +4,9 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// Exit status after Ctrl-C.
+pub(crate) const INTERRUPTED: u8 = 128 + 2;
+
 /// A stream of SIGTERM, SIGHUP and SIGQUIT.
 #[derive(Debug)]
 pub(crate) struct EndSignals {
@@ -32,10 +35,10 @@ impl EndSignals {
     }
 }
 
-/// [`EndSignals`] and Ctrl-C, for what has no session to end. Those that come before anybody waits are kept.
+/// [`EndSignals`] and Ctrl-C. Those that come before anybody waits are kept.
 #[derive(Debug)]
 pub(crate) struct AnyEndSignal {
-    ends: EndSignals,
+    pub(crate) ends: EndSignals,
     interrupts: Signal,
 }
 
@@ -48,7 +51,7 @@ impl AnyEndSignal {
     pub(crate) async fn next(&mut self) -> u8 {
         tokio::select! {
             status = self.ends.next() => status,
-            _ = self.interrupts.recv() => 128 + 2,
+            _ = self.interrupts.recv() => INTERRUPTED,
         }
     }
 }

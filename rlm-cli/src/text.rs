@@ -22,7 +22,7 @@ pub(crate) struct Lengths {
 }
 
 /// A text without its middle, if it is long, and with its control characters made visible.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text {
     pub(crate) head: String,
     pub(crate) left_out: Option<LeftOut>,
@@ -90,6 +90,18 @@ fn tail_start(text: &str, length: Length) -> usize {
         }
     }
     0
+}
+
+/// The texts that are not empty, each of which begins a line.
+pub(crate) fn joined<'t>(texts: impl IntoIterator<Item = Option<&'t String>>) -> String {
+    let mut joined = String::new();
+    for text in texts.into_iter().flatten().filter(|text| !text.is_empty()) {
+        if !joined.is_empty() && !joined.ends_with('\n') {
+            joined.push('\n');
+        }
+        joined += text;
+    }
+    joined
 }
 
 /// A name in one line, cut if it is long.

@@ -18,6 +18,15 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// Returns an error of usage with this message, in the form of `format!`.
+macro_rules! refuse {
+    ($($message:tt)*) => {
+        return Err($crate::usage::Usage::new(format!($($message)*)).into())
+    };
+}
+
+pub(crate) use refuse;
+
 /// The known name most similar to a misspelt one, if one is similar.
 pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = names.into_iter().map(|known| (strsim::jaro_winkler(name, known), known));

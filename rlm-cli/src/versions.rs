@@ -1,12 +1,10 @@
 //! `rlm --version --verbose`.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-
 use crate::environment::Environment;
+use crate::standard_output::print;
 use crate::worker;
 
 /// The file beside the programs that says what an `rlm` of one file was made of.
@@ -25,6 +23,5 @@ pub(crate) fn show(environment: &Environment) -> anyhow::Result<ExitCode> {
     let made_of = std::fs::read_to_string(programs.join(VERSIONS)).unwrap_or_default();
     let version = env!("CARGO_PKG_VERSION");
     let text = format!("rlm {version}\nprograms in {}\n{made_of}", programs.display());
-    std::io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
-    Ok(ExitCode::SUCCESS)
+    print(text).map(|()| ExitCode::SUCCESS)
 }

@@ -1,7 +1,7 @@
 //! Warnings of libraries, on standard error.
 
 use std::fmt::{self, Write as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use indicatif::ProgressBar;
 use tracing::field::{Field, Visit};
@@ -10,6 +10,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::lock::lock;
 
 /// Prints warnings as they come.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +33,7 @@ impl Warnings {
 
     /// Prints a message as warnings are printed.
     pub(crate) fn say(&self, message: impl fmt::Display) {
-        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let bar = lock(&self.bar).clone();
         match bar {
             Some(bar) => bar.suspend(|| crate::tell(message)),
             None => crate::tell(message),
@@ -40,7 +42,7 @@ impl Warnings {
 
     /// Prints them above this bar from now on.
     pub(crate) fn print_above(&self, bar: &ProgressBar) {
-        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+        *lock(&self.bar) = Some(bar.clone());
     }
 }
 

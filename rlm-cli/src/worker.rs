@@ -13,7 +13,7 @@ use rlm_env::{ReplLanguage, SessionConfig};
 use crate::arguments::{SessionOptions, WorkerOptions};
 use crate::environment::Environment;
 use crate::tell;
-use crate::usage::Usage;
+use crate::usage::refuse;
 
 /// Replaces this process by the worker of the language.
 pub(crate) fn run(options: &WorkerOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
@@ -90,9 +90,7 @@ pub(crate) fn session_config(
     let python = options.python().map(|python| [OsString::from("--python"), python.into()]);
     if options.final_functions {
         if options.language() == ReplLanguage::Bash {
-            return Err(
-                Usage::new("--final-functions: a bash session has no function FINAL: add --python").into()
-            );
+            refuse!("--final-functions: a bash session has no function FINAL: add --python");
         }
         env::set(&mut variables, env::FINAL_FUNCTIONS, "1");
     }

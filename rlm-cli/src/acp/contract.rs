@@ -15,21 +15,6 @@ pub(super) const CONTRACT: &str = "ai.prime.rlm/runtime-v1";
 /// The variable that holds the key of the provider, in the environment that the settings are read from.
 pub(super) const KEY_VARIABLE: &str = "RLM_ACP_API_KEY";
 
-/// The fields that have a meaning here, besides those of [`SETTINGS`].
-const KNOWN: [&str; 11] = [
-    "session_id",
-    "append_to_system_prompt",
-    "leaf_append_to_system_prompt",
-    "kernel_env",
-    "policy.max_total_turns",
-    "provider.api_key",
-    "provider.headers",
-    "policy.compaction",
-    "policy.summarize_at_tokens",
-    "policy.max_compactions",
-    "policy.max_compaction_attempts",
-];
-
 /// The fields that are settings.
 const SETTINGS: [(&str, &dyn AnySetting); 9] = [
     ("model", &MODEL),
@@ -71,48 +56,44 @@ impl Contract {
     /// # Errors
     /// The field that is wrong, and what was expected.
     pub(super) fn read(object: &Json) -> Result<Self, String> {
-        let mut fields = flat(object)?;
+        let mut fields = Fields::flat(object)?;
         let mut contract = Self::default();
         for (field, setting) in SETTINGS {
-            let Some(value) = fields.remove(field) else { continue };
+            let Some(value) = fields.0.remove(field) else { continue };
             let text = match value {
                 Json::String(text) => text,
                 Json::Number(number) => number.to_string(),
-                Json::Bool(flag) if setting.form() == Form::Flag => flag.to_string(),
-                _ => return Err(format!("{CONTRACT}: {field}: expected a text or a number")),
+                Json::Bool(flag) if setting.form == Form::Flag => flag.to_string(),
+                _ => return Err(wrong(field, "expected a text or a number")),
             };
             contract.set(setting, text, field)?;
         }
-        let [session_id, append, leaf_append, kernel_env, turns, api_key, headers, compaction @ ..] =
-            KNOWN.map(|field| fields.remove(field));
-        let text = |field: usize, value: Option<Json>| match value {
-            None => Ok(None),
-            Some(Json::String(text)) => Ok(Some(text)),
-            Some(_) => Err(format!("{CONTRACT}: {}: expected a text", KNOWN[field])),
-        };
-        contract.session_id = text(0, session_id)?;
-        contract.append_to_system_prompt = text(1, append)?;
-        contract.append_to_sub_prompt = text(2, leaf_append)?;
-        for (name, value) in object_of(3, kernel_env)? {
-            let text =
-                value.as_str().ok_or_else(|| format!("{CONTRACT}: kernel_env.{name}: expected a text"))?;
+        contract.session_id = fields.text("session_id")?;
+        contract.append_to_system_prompt = fields.text("append_to_system_prompt")?;
+        contract.append_to_sub_prompt = fields.text("leaf_append_to_system_prompt")?;
+        for (name, value) in fields.object("kernel_env")? {
+            let Json::String(text) = value else {
+                return Err(wrong(&format!("kernel_env.{name}"), "expected a text"));
+            };
             let is_answer = ["RLM_READY", "RLM_CONTENT"].contains(&&*name);
             let is_variable = !(name.is_empty() || name.contains(['=', '\0', ' ']) || text.contains('\0'));
             if is_answer || !is_variable {
-                return Err(format!(
-                    "{CONTRACT}: kernel_env: `{}` cannot be a variable",
-                    name.escape_default()
+                return Err(wrong(
+                    "kernel_env",
+                    &format!("`{}` cannot be a variable", name.escape_default()),
                 ));
             }
-            contract.kernel_env.push((name, text.to_owned()));
+            contract.kernel_env.push((name, text));
         }
-        contract.max_total_turns = number(4, turns)?;
-        contract.compaction = compaction_of(compaction)?;
-        contract.api_key = text(5, api_key)?;
+        contract.max_total_turns = fields.number("policy.max_total_turns")?;
+        contract.compaction = compaction(&mut fields)?;
+        let field = "provider.api_key";
+        contract.api_key = fields.text(field)?;
         if contract.api_key.is_some() {
-            contract.set(&API_KEY_ENV, KEY_VARIABLE.to_owned(), KNOWN[5])?;
+            contract.set(&API_KEY_ENV, KEY_VARIABLE.to_owned(), field)?;
         }
-        let mut headers = object_of(6, headers)?;
+        let field = "provider.headers";
+        let mut headers = fields.object(field)?;
         for value in headers.values_mut() {
             if let Some(text) = value.as_str().filter(|text| text.starts_with('$')) {
                 // The text stays as it is: a variable of the agent is not one of the trainer's.
@@ -120,15 +101,15 @@ impl Contract {
             }
         }
         if !headers.is_empty() {
-            contract.set(&HEADERS, Json::Object(headers).to_string(), KNOWN[6])?;
+            contract.set(&HEADERS, Json::Object(headers).to_string(), field)?;
         }
-        contract.ignored = fields.into_iter().map(|(field, _)| field).collect();
+        contract.ignored = fields.0.into_iter().map(|(field, _)| field).collect();
         Ok(contract)
     }
 
     fn set(&mut self, setting: &dyn AnySetting, text: String, field: &str) -> Result<(), String> {
-        setting.check(&text).map_err(|reason| format!("{CONTRACT}: {field}: {reason}"))?;
-        self.settings.push((setting.name(), text, format!("{CONTRACT}: {field}")));
+        setting.check(&text).map_err(|reason| wrong(field, &reason))?;
+        self.settings.push((setting.name, text, format!("{CONTRACT}: {field}")));
         Ok(())
     }
 
@@ -143,59 +124,69 @@ impl Contract {
 }
 
 /// How the conversation is compacted. A threshold alone asks for it, too.
-fn compaction_of(
-    [is_on, at_tokens, times, attempts]: [Option<Json>; 4],
-) -> Result<Option<Option<Compaction>>, String> {
-    let is_on = match is_on {
-        None => None,
-        Some(Json::Bool(is_on)) => Some(is_on),
-        Some(_) => return Err(format!("{CONTRACT}: {}: expected true or false", KNOWN[7])),
-    };
+fn compaction(fields: &mut Fields) -> Result<Option<Option<Compaction>>, String> {
+    let is_on = fields.take("policy.compaction", "true or false", |value| value.as_bool())?;
     let mut compaction = Compaction {
-        at_tokens: number(8, at_tokens)?,
-        max_times: number(9, times)?,
+        at_tokens: fields.number("policy.summarize_at_tokens")?,
+        max_times: fields.number("policy.max_compactions")?,
         ..Compaction::default()
     };
-    if let Some(attempts) = number(10, attempts)? {
+    if let Some(attempts) = fields.number("policy.max_compaction_attempts")? {
         compaction.max_attempts = attempts;
     }
     let is_on = is_on.or(compaction.at_tokens.map(|_| true));
     Ok(is_on.map(|is_on| is_on.then_some(compaction)))
 }
 
-fn number<N: TryFrom<u64>>(field: usize, value: Option<Json>) -> Result<Option<N>, String> {
-    let Some(value) = value else { return Ok(None) };
-    let number = value.as_u64().and_then(|number| N::try_from(number).ok());
-    number.map(Some).ok_or_else(|| format!("{CONTRACT}: {}: expected a whole number", KNOWN[field]))
-}
+/// The fields that are left to read, those of `provider` and `policy` with their prefix.
+struct Fields(Map<String, Json>);
 
-fn object_of(field: usize, value: Option<Json>) -> Result<Map<String, Json>, String> {
-    match value {
-        None => Ok(Map::new()),
-        Some(Json::Object(fields)) => Ok(fields),
-        Some(_) => Err(format!("{CONTRACT}: {}: expected an object", KNOWN[field])),
-    }
-}
-
-/// The fields that are not null, those of `provider` and `policy` with their prefix.
-fn flat(object: &Json) -> Result<Map<String, Json>, String> {
-    let mut flat = Map::new();
-    for (name, value) in object.as_object().ok_or_else(|| format!("{CONTRACT}: expected an object"))? {
-        match value {
-            Json::Object(inner) if name == "provider" || name == "policy" => {
-                flat.extend(inner.iter().map(|(inner, value)| (format!("{name}.{inner}"), value.clone())));
-            }
-            Json::Null => {}
-            _ if name == "provider" || name == "policy" => {
-                return Err(format!("{CONTRACT}: {name}: expected an object"));
-            }
-            _ => {
-                flat.insert(name.clone(), value.clone());
+impl Fields {
+    /// The fields that are not null.
+    fn flat(object: &Json) -> Result<Self, String> {
+        let mut flat = Map::new();
+        for (name, value) in object.as_object().ok_or_else(|| format!("{CONTRACT}: expected an object"))? {
+            match value {
+                Json::Object(inner) if name == "provider" || name == "policy" => {
+                    flat.extend(
+                        inner.iter().map(|(inner, value)| (format!("{name}.{inner}"), value.clone())),
+                    );
+                }
+                Json::Null => {}
+                _ if name == "provider" || name == "policy" => return Err(wrong(name, "expected an object")),
+                _ => _ = flat.insert(name.clone(), value.clone()),
             }
         }
+        flat.retain(|_, value| !value.is_null());
+        Ok(Self(flat))
     }
-    flat.retain(|_, value| !value.is_null());
-    Ok(flat)
+
+    /// Removes a field.
+    fn take<T>(
+        &mut self,
+        field: &str,
+        expected: &str,
+        read: impl FnOnce(Json) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        let Some(value) = self.0.remove(field) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| wrong(field, &format!("expected {expected}")))
+    }
+
+    fn text(&mut self, field: &str) -> Result<Option<String>, String> {
+        self.take(field, "a text", |value| value.as_str().map(str::to_owned))
+    }
+
+    fn number<N: TryFrom<u64>>(&mut self, field: &str) -> Result<Option<N>, String> {
+        self.take(field, "a whole number", |value| N::try_from(value.as_u64()?).ok())
+    }
+
+    fn object(&mut self, field: &str) -> Result<Map<String, Json>, String> {
+        Ok(self.take(field, "an object", |value| value.as_object().cloned())?.unwrap_or_default())
+    }
+}
+
+fn wrong(field: &str, reason: &str) -> String {
+    format!("{CONTRACT}: {field}: {reason}")
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! The dependencies between the requests of a session to models, for trainers.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rlm_env::trajectory::{Entry, Event, MessageKind, Sink};
 use serde_json::{Value as Json, json};
+
+use crate::lock::lock;
 
 /// The key of the edges in `_meta`.
 pub(super) const KEY: &str = "ai.prime.acp/semantic-edges-v1";
@@ -27,7 +29,7 @@ struct Seen {
 impl Edges {
     /// The edges since the last time.
     pub(super) fn take(&self) -> Json {
-        json!({"edges": std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).edges)})
+        json!({"edges": std::mem::take(&mut lock(&self.0).edges)})
     }
 }
 
@@ -63,7 +65,7 @@ impl Seen {
 
 impl Sink for Edges {
     fn entry(&self, entry: &Entry) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.0);
         match &entry.event {
             Event::ModelCall(call) => {
                 let Some(id) = &call.request_id else { return };

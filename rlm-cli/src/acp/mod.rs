@@ -17,7 +17,7 @@ mod updates;
 use std::collections::HashMap;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_client_protocol::schema::ProtocolVersion;
@@ -46,8 +46,9 @@ use crate::config::table::MODEL;
 use crate::config::{AnySetting as _, Flags, Settings};
 use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
+use crate::lock::lock;
 use crate::rollouts::{Setup, hide_from_others, new_id};
-use crate::signals::{EndSignals, interrupted};
+use crate::signals::AnyEndSignal;
 use crate::tell;
 
 /// Time for the prompts of sessions to end after the client is gone. Then they are dropped: their workers are told to end, which
@@ -59,9 +60,6 @@ const LIST_TIME: Duration = Duration::from_secs(3);
 
 /// Most models among which a client chooses.
 const MOST_MODELS: usize = 1000;
-
-/// Exit status after Ctrl-C.
-const INTERRUPTED: u8 = 130;
 
 /// The ids of the options of a session.
 const MODEL_OPTION: &str = "model";
@@ -79,13 +77,12 @@ pub(crate) fn run(options: &AcpOptions, environment: &Environment) -> anyhow::Re
     let log = crate::mcp::log::start("warn,rmcp=off")?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let ended = runtime.block_on(async {
-        let mut ends = EndSignals::catch()?;
+        let mut ends = AnyEndSignal::catch()?;
         tell_of_confinement(&settings.confined(environment)).await;
         let sessions = Arc::new(Sessions::new(options, environment));
         let ended = tokio::select! {
             ended = serve(&sessions) => ended.map(|()| ExitCode::SUCCESS),
             status = ends.next() => Ok(ExitCode::from(status)),
-            () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
         };
         sessions.close_all().await;
         ended
@@ -286,7 +283,7 @@ impl Sessions {
             })),
         };
         let options = session.options();
-        self.open().insert(id.clone(), session);
+        lock(&self.open).insert(id.clone(), session);
         Ok(NewSessionResponse::new(id).config_options(options))
     }
 
@@ -325,7 +322,7 @@ impl Sessions {
         id: &SessionId,
         text: String,
     ) -> Result<(Control, oneshot::Receiver<RolloutResult>), Error> {
-        let mut open = self.open();
+        let mut open = lock(&self.open);
         let session = open.get_mut(id).ok_or_else(|| unknown_session(id))?;
         if session.control.is_some() {
             return Err(Error::new(Error::invalid_request().code, "the session works on a prompt already"));
@@ -347,7 +344,7 @@ impl Sessions {
     }
 
     fn end_prompt(&self, id: &SessionId, result: &RolloutResult) -> Result<PromptResponse, Error> {
-        let mut open = self.open();
+        let mut open = lock(&self.open);
         let Some(session) = open.get_mut(id) else { return Ok(PromptResponse::new(WireReason::Cancelled)) };
         session.control = None;
         let reason = match result.stop_reason {
@@ -377,7 +374,7 @@ impl Sessions {
     }
 
     fn cancel(&self, id: &SessionId) {
-        if let Some(control) = self.open().get(id).and_then(|session| session.control.as_ref()) {
+        if let Some(control) = lock(&self.open).get(id).and_then(|session| session.control.as_ref()) {
             control.cancel();
         }
     }
@@ -386,7 +383,7 @@ impl Sessions {
         &self,
         request: &SetSessionConfigOptionRequest,
     ) -> Result<SetSessionConfigOptionResponse, Error> {
-        let mut open = self.open();
+        let mut open = lock(&self.open);
         let id = &request.session_id;
         let session = open.get_mut(id).ok_or_else(|| unknown_session(id))?;
         let SessionConfigOptionValue::ValueId { value } = &request.value else {
@@ -397,13 +394,13 @@ impl Sessions {
     }
 
     async fn close(&self, id: &SessionId) -> Result<CloseSessionResponse, Error> {
-        let session = self.open().remove(id).ok_or_else(|| unknown_session(id))?;
+        let session = lock(&self.open).remove(id).ok_or_else(|| unknown_session(id))?;
         session.close().await;
         Ok(CloseSessionResponse::new())
     }
 
     async fn close_all(&self) {
-        let sessions: Vec<_> = self.open().drain().map(|(_, session)| session).collect();
+        let sessions: Vec<_> = lock(&self.open).drain().map(|(_, session)| session).collect();
         let tasks: Vec<_> = sessions.iter().filter_map(|session| session.task.as_ref()).collect();
         let tasks: Vec<_> = tasks.into_iter().map(JoinHandle::abort_handle).collect();
         let mut closing: JoinSet<()> = sessions.into_iter().map(Session::close).collect();
@@ -415,10 +412,6 @@ impl Sessions {
                 () = &mut last_calls, if !last_calls.is_elapsed() => tasks.iter().for_each(AbortHandle::abort),
             }
         }
-    }
-
-    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

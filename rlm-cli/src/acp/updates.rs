@@ -1,7 +1,7 @@
 //! Updates that show a client the rollout while it runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use agent_client_protocol::Client;
@@ -18,8 +18,9 @@ use rlm_rootd::{message_text, reasoning_text, without_thoughts};
 use serde_json::{Value as Json, json};
 
 use super::tokens;
+use crate::lock::lock;
 use crate::rollouts::is_failure;
-use crate::text::{one_line, visible};
+use crate::text::{joined, one_line, visible};
 
 /// Least time between two updates with output.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -124,12 +125,12 @@ impl Updates {
         if call.is_summary && tokens.is_some() {
             return self.say(&format!("summary-{}", call.turn), "", tokens);
         }
-        *self.tokens() = tokens;
+        *lock(&self.tokens) = tokens;
     }
 
     /// The answer to a prompt, as a message of its own, unless it was the last reply.
     pub(super) fn answer(&self, result: &RolloutResult) {
-        let last_reply = std::mem::take(&mut *self.last_reply());
+        let last_reply = std::mem::take(&mut *lock(&self.last_reply));
         let is_draft = is_failure(result.stop_reason)
             || matches!(result.stop_reason, StopReason::Cancelled | StopReason::Stopped);
         if is_draft {
@@ -142,7 +143,7 @@ impl Updates {
 
     /// The call that waits for permission, as the client knows it.
     pub(super) fn pending(&self, call_id: &str) -> ToolCallUpdate {
-        let running = self.running();
+        let running = lock(&self.running);
         let fields = ToolCallUpdateFields::new().raw_input(json!({"code": running.code}));
         ToolCallUpdate::new(tool_call_id(running.turn, call_id), fields)
     }
@@ -171,13 +172,13 @@ impl Updates {
                 Some(code) => json!({"code": code}),
                 None => call.arguments.clone().unwrap_or_default(),
             });
-        let mut running = self.running();
+        let mut running = lock(&self.running);
         *running = Running { turn: call.turn, id: Some(id), code, ..Running::default() };
         self.send(SessionUpdate::ToolCall(started));
     }
 
     fn call_ended(&self, call: &CallEnded) {
-        let mut running = self.running();
+        let mut running = lock(&self.running);
         let ended = std::mem::take(&mut *running);
         running.turn = call.turn;
         let is_sound = call.output.as_ref().is_some_and(|response| response.outcome == Outcome::Ok);
@@ -202,7 +203,7 @@ impl Updates {
 
     /// Sends the output so far, unless the client is behind: a later update has it, too.
     fn flush(&self) {
-        let mut running = self.running();
+        let mut running = lock(&self.running);
         running.is_scheduled = false;
         let Some(id) = running.id.clone().filter(|_| !running.output.text.is_empty()) else { return };
         if self.is_busy.load(Ordering::Relaxed) {
@@ -212,18 +213,6 @@ impl Updates {
         let content = self.content(&running.code, &visible(&running.output.shown()));
         let fields = ToolCallUpdateFields::new().content(content);
         self.send(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)));
-    }
-
-    fn last_reply(&self) -> MutexGuard<'_, String> {
-        self.last_reply.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tokens(&self) -> MutexGuard<'_, Option<Json>> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn running(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -241,12 +230,12 @@ impl Sink for Updates {
                 }
                 let text = message_text(&message.message).unwrap_or_default();
                 let text = without_thoughts(&text).into_owned();
-                let (tokens, has_text) = (self.tokens().take(), !text.trim().is_empty());
+                let (tokens, has_text) = (lock(&self.tokens).take(), !text.trim().is_empty());
                 if has_text || tokens.is_some() {
                     self.say(&format!("reply-{}", message.turn), &text, tokens);
                 }
                 if has_text {
-                    *self.last_reply() = text;
+                    *lock(&self.last_reply) = text;
                 }
             }
             Event::ModelCall(call) => self.model_call(call),
@@ -261,7 +250,7 @@ impl Sink for Updates {
     }
 
     fn output(&self, piece: &OutputPiece<'_>) {
-        let mut running = self.running();
+        let mut running = lock(&self.running);
         running.output.push(piece.text);
         let waits = running.sent.map_or(Duration::ZERO, |sent| PAUSE.saturating_sub(sent.elapsed()));
         if std::mem::replace(&mut running.is_scheduled, true) {
@@ -285,18 +274,8 @@ fn tool_call_id(turn: u32, call_id: &str) -> ToolCallId {
 
 /// The output of a call, with its error, its result and the state of the session after it.
 fn output_of(response: &Response) -> String {
-    let mut text = String::new();
-    for part in
-        [Some(&response.stdout), Some(&response.stderr), response.result.as_ref(), response.hint.as_ref()]
-            .into_iter()
-            .flatten()
-    {
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
-        text.push_str(part);
-    }
-    visible(&text)
+    let Response { stdout, stderr, result, hint, .. } = response;
+    visible(&joined([Some(stdout), Some(stderr), result.as_ref(), hint.as_ref()]))
 }
 
 fn text_block(text: &str) -> ContentBlock {

@@ -35,7 +35,7 @@ use crate::environment::Environment;
 use crate::evaluation::{Provenance, RunResult, Scorer};
 use crate::rollouts::{BatchProgress, Events, Requests, Setup, close};
 use crate::runs::Record;
-use crate::usage::Usage;
+use crate::usage::{Usage, refuse};
 use crate::warnings::Warnings;
 
 /// Characters of a question in an error.
@@ -243,14 +243,14 @@ impl Batch {
             return Ok(());
         }
         let shown = |question: &str| cut(&one_line(question), SHOWN_CHARS);
-        Err(Usage::new(format!(
+        refuse!(
             "{}: the result {} is of another question (\"{}\", not \"{}\"): give questions an `id` that stays, or \
              another file",
             self.results_file().display(),
             result.id,
             shown(&result.question),
             shown(&question.question)
-        )))
+        )
     }
 
     /// Refuses a result of another model or of other settings. A line without them is an older one.
@@ -272,9 +272,7 @@ impl Batch {
             format!("of other settings (digest {made}, not {now}; `rlm config` shows those in force)")
         };
         let (file, id) = (self.results_file().display(), &other.rollout.id);
-        Err(Usage::new(format!(
-            "{file}: the result {id} is {what}: give another file, or --resume=any to have both in one"
-        )))
+        refuse!("{file}: the result {id} is {what}: give another file, or --resume=any to have both in one")
     }
 
     fn results_file(&self) -> &Path {

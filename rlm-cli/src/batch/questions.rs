@@ -11,7 +11,8 @@ use rlm_env::Context;
 use serde_json::{Map, Value as Json};
 
 use crate::evaluation::Expected;
-use crate::usage::{Usage, nearest};
+use crate::files::read_named;
+use crate::usage::{Usage, nearest, refuse};
 
 /// Longest id of a question: a rollout's has 128 characters, and the attempt is a part of it.
 const MAX_ID_CHARS: usize = 112;
@@ -45,9 +46,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Vec<Question>> {
             .context("cannot read the questions from standard input")?;
         return Ok(parse(&text, "standard input", Path::new(""))?);
     }
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        Usage::new(format!("the questions cannot be read from {}: {error}", file.display()))
-    })?;
+    let text = read_named(file, "the questions")?;
     Ok(parse(&text, &file.display().to_string(), file.parent().unwrap_or(Path::new("")))?)
 }
 
@@ -70,7 +69,7 @@ fn parse(text: &str, name: &str, dir: &Path) -> Result<Vec<Question>, Usage> {
         questions.push(question);
     }
     if questions.is_empty() {
-        return Err(Usage::new(format!("{name} holds no question")));
+        refuse!("{name} holds no question");
     }
     Ok(questions)
 }

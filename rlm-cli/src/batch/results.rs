@@ -19,7 +19,8 @@ use rlm_env::StopReason;
 
 use crate::evaluation::RunResult;
 use crate::rollouts::is_failure;
-use crate::usage::Usage;
+use crate::standard_output::print;
+use crate::usage::{Usage, refuse};
 
 /// The first bytes of a result.
 const BEGINNING: &[u8] = b"{\"id\":\"";
@@ -71,7 +72,7 @@ impl Results {
         let metadata = file.metadata().with_context(|| format!("cannot use {}", path.display()))?;
         if metadata.is_file() && metadata.len() > 0 {
             let path = path.display();
-            return Err(Usage::new(format!("{path} has results already: continue with --resume")).into());
+            refuse!("{path} has results already: continue with --resume");
         }
         let sync = sync.filter(|_| metadata.is_file());
         if let Some(sync) = sync {
@@ -91,7 +92,7 @@ impl Results {
         let metadata = file.metadata().with_context(|| format!("cannot use {}", path.display()))?;
         if !metadata.is_file() {
             let path = path.display();
-            return Err(Usage::new(format!("{path} is not a file: it has no results to resume")).into());
+            refuse!("{path} is not a file: it has no results to resume");
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).with_context(|| format!("cannot read {}", path.display()))?;
@@ -118,13 +119,7 @@ impl Results {
         let line = jsonl::line(result)?;
         match self {
             Self::Events => Ok(()),
-            Self::StandardOutput => {
-                let mut output = std::io::stdout().lock();
-                output
-                    .write_all(&line)
-                    .and_then(|()| output.flush())
-                    .context("cannot write to standard output")
-            }
+            Self::StandardOutput => print(line),
             Self::File { file, path, sync, .. } => {
                 jsonl::append(file, &line)
                     .with_context(|| format!("cannot write the results to {}", path.display()))?;
@@ -153,7 +148,7 @@ fn open(path: &Path) -> anyhow::Result<File> {
         Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
     };
     if !is_ours {
-        return Err(Usage::new(format!("{} is being written by another batch", path.display())).into());
+        refuse!("{} is being written by another batch", path.display());
     }
     Ok(file)
 }
@@ -224,7 +219,7 @@ fn parse(bytes: &[u8], path: &Path, keep: Keep) -> Result<(Vec<u8>, Finished), U
                 kept.push(b'\n');
                 if let Some(first) = done.results.insert(result.rollout.id.clone(), result) {
                     let (path, id) = (path.display(), first.rollout.id);
-                    return Err(Usage::new(format!("{path}:{number}: the id `{id}` occurs twice")));
+                    refuse!("{path}:{number}: the id `{id}` occurs twice");
                 }
             }
             Ok(_) => again += 1,
@@ -234,7 +229,7 @@ fn parse(bytes: &[u8], path: &Path, keep: Keep) -> Result<(Vec<u8>, Finished), U
             }
             Err(error) => {
                 let (path, fault) = (path.display(), jsonl::fault(&error));
-                return Err(Usage::new(format!("{path}:{number}: this is not a result: {fault}")));
+                refuse!("{path}:{number}: this is not a result: {fault}");
             }
         }
     }

@@ -20,19 +20,19 @@ const DIGEST_BYTES: usize = 8;
 /// A file that a setting names cannot be read.
 pub(crate) fn digest(settings: &Settings) -> Result<String, Usage> {
     let mut digest = Sha256::new();
-    for setting in ALL {
-        let from = match settings.values.contains_key(setting.name()) {
-            false if setting.name() == SUB_MODEL.name => MODEL.name,
-            _ => setting.name(),
+    for &setting in ALL {
+        let from = match settings.values.contains_key(setting.name) {
+            false if setting.name == SUB_MODEL.name => MODEL.name,
+            _ => setting.name,
         };
         let Some((text, _)) = settings.values.get(from) else { continue };
-        let value = match setting.effect() {
+        let value = match setting.effect {
             Effect::Value => setting.spelling(text).into_bytes(),
             Effect::Contents(read) => read(Path::new(text))
-                .map_err(|error| Usage::new(format!("{}: {text} cannot be read: {error}", setting.name())))?,
+                .map_err(|error| Usage::new(format!("{}: {text} cannot be read: {error}", setting.name)))?,
             Effect::Nothing => continue,
         };
-        digest.update(setting.name());
+        digest.update(setting.name);
         digest.update([0xff]);
         digest.update(value.len().to_le_bytes());
         digest.update(value);
@@ -42,5 +42,5 @@ pub(crate) fn digest(settings: &Settings) -> Result<String, Usage> {
 
 /// Names of the settings that it covers.
 pub(super) fn covered() -> impl Iterator<Item = &'static str> {
-    ALL.iter().filter(|setting| !matches!(setting.effect(), Effect::Nothing)).map(|setting| setting.name())
+    ALL.iter().filter(|setting| !matches!(setting.effect, Effect::Nothing)).map(|setting| setting.name)
 }

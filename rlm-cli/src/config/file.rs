@@ -8,10 +8,15 @@ use toml::de::DeTable;
 
 use super::setting::{AnySetting, Form};
 use super::table::ALL;
-use crate::usage::Usage;
+use crate::environment::Environment;
+use crate::files::{absolute, read_named};
+use crate::usage::{Usage, refuse};
 
 /// The name of the file.
 pub(crate) const NAME: &str = "rlm.toml";
+
+/// The variable that names the configuration file.
+const CONFIG_VARIABLE: &str = "RLM_CONFIG";
 
 /// A place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,12 +35,45 @@ impl fmt::Display for Place {
 /// The settings of a file: the text of each value and its place, by the setting's name.
 pub(crate) type Values = BTreeMap<&'static str, (String, Place)>;
 
+/// The configuration file: the one that is named, or the first that exists.
+pub(super) fn find(given: Option<&Path>, environment: &Environment) -> anyhow::Result<Option<PathBuf>> {
+    let named = match given {
+        Some(file) => Some((file.to_owned(), "--config")),
+        None => environment.text(CONFIG_VARIABLE)?.map(|file| (PathBuf::from(file), CONFIG_VARIABLE)),
+    };
+    if let Some((file, by)) = named {
+        let missing =
+            || Usage::new(format!("{by} names {}, which does not exist or is not a file", file.display()));
+        anyhow::ensure!(file.is_file(), missing());
+        return absolute(&file).map(Some);
+    }
+    let configuration = environment.user_directory("XDG_CONFIG_HOME", ".config");
+    let places = [Some(PathBuf::from(NAME)), configuration.map(|dir| dir.join("rlm").join(NAME))];
+    for file in places.into_iter().flatten() {
+        if is_there(&file)? {
+            return absolute(&file).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Reports whether this configuration file exists. Anything other than a file in its place is an error.
+fn is_there(file: &Path) -> Result<bool, Usage> {
+    use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    match file.metadata() {
+        Ok(metadata) if metadata.is_file() => Ok(true),
+        Ok(_) => refuse!("{} is not a file: remove it, or name another file with --config", file.display()),
+        // A directory that we may not enter is not ours.
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) => Ok(false),
+        Err(error) => {
+            refuse!("the settings cannot be read from {}: {error}", file.display())
+        }
+    }
+}
+
 /// Reads a file.
-pub(crate) fn read(file: &Path) -> Result<Values, Usage> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        Usage::new(format!("the settings cannot be read from {}: {error}", file.display()))
-    })?;
-    values(&text, file)
+pub(super) fn read(file: &Path) -> Result<Values, Usage> {
+    values(&read_named(file, "the settings")?, file)
 }
 
 /// Reads the text of a file.
@@ -55,9 +93,9 @@ pub(super) fn values(text: &str, file: &Path) -> Result<Values, Usage> {
         let text = value_text(setting, value, file)
             .and_then(|text| setting.check(&text).map(|()| text))
             .map_err(|reason| Usage::new(format!("{place}: {name}: {reason}")))?;
-        if values.insert(setting.name(), (text, place.clone())).is_some() {
-            let name = setting.name();
-            return Err(Usage::new(format!("{place}: `{name}` is set twice, once by its former name")));
+        if values.insert(setting.name, (text, place.clone())).is_some() {
+            let name = setting.name;
+            refuse!("{place}: `{name}` is set twice, once by its former name");
         }
     }
     Ok(values)
@@ -78,7 +116,7 @@ fn known(name: &str) -> Result<&'static dyn AnySetting, String> {
             "`{name}` does not belong in a file: put the key in a variable, and the variable's name in `{name}_env`"
         ));
     }
-    let nearest = crate::usage::nearest(name, ALL.iter().map(|setting| setting.name()));
+    let nearest = crate::usage::nearest(name, ALL.iter().map(|setting| setting.name));
     Err(match nearest {
         Some(nearest) => format!("unknown key `{name}`: did you mean `{nearest}`?"),
         None => format!("unknown key `{name}`: `rlm config --example` lists all keys"),
@@ -88,7 +126,7 @@ fn known(name: &str) -> Result<&'static dyn AnySetting, String> {
 fn value_text(setting: &dyn AnySetting, value: toml::Value, file: &Path) -> Result<String, String> {
     use toml::Value as Toml;
     let dir = file.parent().unwrap_or(Path::new(""));
-    match (setting.form(), value) {
+    match (setting.form, value) {
         (Form::Text | Form::TextOrTable, Toml::String(text)) => Ok(text),
         (Form::Program, Toml::String(text)) if !text.contains('/') && !dir.join(&text).is_dir() => Ok(text),
         (Form::Path | Form::Program, Toml::String(text)) => {
@@ -146,13 +184,13 @@ pub(crate) fn example() -> String {
         "# Settings of `rlm run`. Flags and variables take precedence over this file.\n\
          # Paths are relative to this file's directory.\n",
     );
-    for setting in ALL {
-        let default = if setting.default().is_some() { ", by default:" } else { "." };
+    for &setting in ALL {
+        let default = if setting.default.is_some() { ", by default:" } else { "." };
         text += &format!(
             "\n# {}{default}\n# --{}, {}\n#{}\n",
-            setting.help(),
+            setting.help,
             setting.flag(),
-            setting.variable(),
+            setting.variable_name(),
             example_line(setting)
         );
     }
@@ -161,8 +199,8 @@ pub(crate) fn example() -> String {
 
 /// A line of the file that sets a setting.
 pub(super) fn example_line(setting: &dyn AnySetting) -> String {
-    let (name, value) = (setting.name(), setting.example());
-    match setting.form() {
+    let (name, value) = (setting.name, setting.example_value());
+    match setting.form {
         Form::Text | Form::TextOrTable | Form::Path | Form::Program => format!("{name} = \"{value}\""),
         Form::Number | Form::Amount | Form::Flag | Form::Table | Form::List => format!("{name} = {value}"),
     }

@@ -29,7 +29,7 @@ pub(crate) struct Flags {
 
 impl Args for Flags {
     fn augment_args(command: Command) -> Command {
-        augment(command, &ALL)
+        augment(command, ALL)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -95,12 +95,12 @@ impl Assignments {
         };
         let name = given.trim().replace('-', "_");
         let Some(setting) = self.0.iter().find(|setting| setting.is_named(&name)) else {
-            let near = nearest(&name, self.0.iter().map(|setting| setting.name()));
+            let near = nearest(&name, self.0.iter().map(|setting| setting.name));
             let hint = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
             return Err(format!("there is no setting `{name}` here: {hint}`rlm config` lists all"));
         };
         setting.check(value)?;
-        Ok((setting.name(), value.to_owned()))
+        Ok((setting.name, value.to_owned()))
     }
 }
 
@@ -121,23 +121,23 @@ impl TypedValueParser for Assignments {
 
     /// The name, as a completion to which a value is typed.
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.0.iter().map(|setting| PossibleValue::new(setting.name()))))
+        Some(Box::new(self.0.iter().map(|setting| PossibleValue::new(setting.name))))
     }
 }
 
 fn flag(setting: &'static dyn AnySetting) -> Arg {
-    let default = setting.default().map(|default| format!(" [default: {default}]")).unwrap_or_default();
-    let arg = Arg::new(setting.name())
+    let default = setting.default.map(|default| format!(" [default: {default}]")).unwrap_or_default();
+    let arg = Arg::new(setting.name)
         .long(setting.flag())
         .aliases(setting.former_flag())
-        .value_name(setting.value_name())
+        .value_name(setting.value_name)
         .value_parser(parser(setting))
         .allow_negative_numbers(true)
-        .hide(!COMMON.contains(&setting.name()))
-        .help(format!("{}{default}", setting.help()));
-    let arg = if setting.form() == Form::List { arg.action(ArgAction::Append) } else { arg };
+        .hide(!COMMON.contains(&setting.name))
+        .help(format!("{}{default}", setting.help));
+    let arg = if setting.form == Form::List { arg.action(ArgAction::Append) } else { arg };
     // Without a value, the flag only sets the language.
-    match setting.name() == PYTHON.name {
+    match setting.name == PYTHON.name {
         true => arg.num_args(0..=1).require_equals(true).conflicts_with(LANGUAGE.name),
         false => arg,
     }
@@ -159,7 +159,7 @@ impl FromArgMatches for Flags {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.take(matches, &ALL)?;
+        self.take(matches, ALL)?;
         if matches.contains_id(PYTHON.name) {
             self.values.insert(LANGUAGE.name, ("python".to_owned(), "--python".to_owned()));
         }
@@ -177,15 +177,14 @@ impl Flags {
         for setting in settings {
             let flag = format!("--{}", setting.flag());
             // A flag whose value may be left out can have no values here.
-            let texts = matches.get_many::<String>(setting.name()).filter(|texts| texts.len() > 0);
+            let texts = matches.get_many::<String>(setting.name).filter(|texts| texts.len() > 0);
             if let Some(texts) = texts {
                 let text = texts.map(String::as_str).collect::<Vec<_>>().join("\n");
-                self.values.insert(setting.name(), (text, flag));
+                self.values.insert(setting.name, (text, flag));
             }
         }
         for (name, text) in matches.get_many::<(&'static str, String)>(SET).into_iter().flatten() {
-            let is_list =
-                settings.iter().any(|setting| setting.name() == *name && setting.form() == Form::List);
+            let is_list = settings.iter().any(|setting| setting.name == *name && setting.form == Form::List);
             let flag = format!("--set {name}");
             match self.values.get_mut(name) {
                 None => _ = self.values.insert(name, (text.clone(), flag)),

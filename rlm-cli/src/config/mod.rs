@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use rlm_core::env;
 use rlm_rootd::{Api, ServerRules};
 
@@ -29,9 +28,6 @@ use self::table::{
 };
 use crate::environment::Environment;
 use crate::usage::Usage;
-
-/// The variable that names the configuration file.
-const CONFIG_VARIABLE: &str = "RLM_CONFIG";
 
 /// Variables that are tried for the root model's key.
 const KEY_VARIABLES: [&str; 2] = ["RLM_API_KEY", "OPENAI_API_KEY"];
@@ -74,17 +70,17 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads all sources.
     pub(crate) fn load(flags: &Flags, environment: &Environment) -> anyhow::Result<Self> {
-        let file = file(flags, environment)?;
+        let file = file::find(flags.file.as_deref(), environment)?;
         let mut in_file = file.as_deref().map(file::read).transpose()?.unwrap_or_default();
         let mut values = BTreeMap::new();
-        for setting in ALL {
-            let name = setting.name();
+        for &setting in ALL {
+            let name = setting.name;
             let in_file = in_file.remove(name).map(|(text, place)| (text, Origin::File(place)));
-            let default = setting.default().map(|text| (text.to_owned(), Origin::Default));
+            let default = setting.default.map(|text| (text.to_owned(), Origin::Default));
             let found = match flags.values.get(name) {
                 Some((text, flag)) => Some((text.clone(), Origin::Flag(flag.clone()))),
-                None => match of_variable(setting, &setting.variable(), environment)?.or(in_file) {
-                    None => match setting.fallback_variable() {
+                None => match of_variable(setting, &setting.variable_name(), environment)?.or(in_file) {
+                    None => match setting.fallback_variable {
                         Some(variable) => of_variable(setting, variable, environment)?,
                         None => default,
                     },
@@ -136,7 +132,7 @@ impl Settings {
     /// The value of a setting that must be set.
     pub(crate) fn require<T: fmt::Debug>(&self, setting: &Setting<T>, what: &str) -> Result<T, Usage> {
         self.get(setting).ok_or_else(|| {
-            let (flag, variable) = (setting.flag(), setting.variable());
+            let (flag, variable) = (setting.flag(), setting.variable_name());
             Usage::new(format!(
                 "{what} is not set: give --{flag}, {variable}, or `{}` in {}",
                 setting.name,
@@ -260,51 +256,6 @@ fn of_variable(
     let Some(text) = environment.text(variable)? else { return Ok(None) };
     setting.check(text).map_err(|reason| Usage::new(format!("{variable}: {reason}, found `{text}`")))?;
     Ok(Some((text.to_owned(), Origin::Variable(variable.to_owned()))))
-}
-
-/// The configuration file: the one that is named, or the first that exists.
-fn file(flags: &Flags, environment: &Environment) -> anyhow::Result<Option<PathBuf>> {
-    let named = match &flags.file {
-        Some(file) => Some((file.clone(), "--config")),
-        None => environment.text(CONFIG_VARIABLE)?.map(|file| (PathBuf::from(file), CONFIG_VARIABLE)),
-    };
-    if let Some((file, by)) = named {
-        let missing =
-            || Usage::new(format!("{by} names {}, which does not exist or is not a file", file.display()));
-        anyhow::ensure!(file.is_file(), missing());
-        return absolute(file).map(Some);
-    }
-    let configuration = environment
-        .directory("XDG_CONFIG_HOME")
-        .or_else(|| environment.directory("HOME").map(|home| home.join(".config")));
-    let places = [Some(PathBuf::from(file::NAME)), configuration.map(|dir| dir.join("rlm").join(file::NAME))];
-    for file in places.into_iter().flatten() {
-        if is_there(&file)? {
-            return absolute(file).map(Some);
-        }
-    }
-    Ok(None)
-}
-
-/// Reports whether this configuration file exists. Anything other than a file in its place is an error.
-fn is_there(file: &Path) -> Result<bool, Usage> {
-    use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
-    match file.metadata() {
-        Ok(metadata) if metadata.is_file() => Ok(true),
-        Ok(_) => Err(Usage::new(format!(
-            "{} is not a file: remove it, or name another file with --config",
-            file.display()
-        ))),
-        // A directory that we may not enter is not ours.
-        Err(error) if matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) => Ok(false),
-        Err(error) => {
-            Err(Usage::new(format!("the settings cannot be read from {}: {error}", file.display())))
-        }
-    }
-}
-
-fn absolute(file: PathBuf) -> anyhow::Result<PathBuf> {
-    std::path::absolute(&file).with_context(|| format!("cannot find the absolute path of {}", file.display()))
 }
 
 #[cfg(test)]

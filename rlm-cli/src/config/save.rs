@@ -14,20 +14,20 @@ use super::setting::AnySetting;
 /// A sentence on why the file is not changed.
 pub(crate) fn save(path: &Path, setting: &dyn AnySetting, value: &str) -> Result<(), String> {
     let cannot =
-        |reason: String| format!("`{}` cannot be saved in {}: {reason}", setting.name(), path.display());
+        |reason: String| format!("`{}` cannot be saved in {}: {reason}", setting.name, path.display());
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         read => read.map_err(|error| cannot(error.to_string()))?,
     };
-    let new = edited(&text, setting.name(), value).map_err(cannot)?;
+    let new = edited(&text, setting.name, value).map_err(cannot)?;
     let values = |text: &str| file::values(text, path).map_err(|error| cannot(error.to_string()));
     let (mut before, mut after) = (values(&text)?, values(&new)?);
-    (_, _) = (before.remove(setting.name()), after.remove(setting.name()));
+    (_, _) = (before.remove(setting.name), after.remove(setting.name));
     let texts = |values: &file::Values| {
         values.iter().map(|(name, (text, _))| (*name, text.clone())).collect::<Vec<_>>()
     };
     if texts(&before) != texts(&after) {
-        return Err(cannot(format!("write it there yourself: {} = {value}", setting.name())));
+        return Err(cannot(format!("write it there yourself: {} = {value}", setting.name)));
     }
     std::fs::write(path, new).map_err(|error| cannot(error.to_string()))
 }

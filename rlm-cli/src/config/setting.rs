@@ -1,14 +1,13 @@
 //! A setting: its name, flag, variable, default and parser.
 
 use std::fmt;
+use std::ops::Deref;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use rlm_core::protocol::Confine;
-use rlm_env::rollout::{Callbacks, Verbosity};
-use rlm_env::{ContextFilter, ReplLanguage};
-use rlm_rootd::{Api, MAX_TOOL_TIME_LIMIT, ServerRules};
+use rlm_env::ContextFilter;
+use rlm_rootd::MAX_TOOL_TIME_LIMIT;
 use serde_json::{Map, Value as Json};
 
 /// The longest time that is a setting.
@@ -17,15 +16,22 @@ const LONGEST_TIME: Duration = Duration::from_secs(366 * 86_400);
 /// Fields of a request to a model.
 pub(crate) type Fields = Map<String, Json>;
 
-/// A setting of this type. Each source gives text, which [`Self::parse`] reads.
+/// A setting of this type. Each source gives text, which `parse` reads.
 #[derive(Debug)]
 pub(crate) struct Setting<T> {
+    about: About,
+    pub(crate) parse: fn(&str) -> Result<T, String>,
+}
+
+/// A setting without its type.
+#[derive(Debug)]
+pub(crate) struct About {
     /// The name in the file: words with `_` between them.
     pub(crate) name: &'static str,
     /// The former name, which the file and the command line still take.
     pub(crate) former_name: Option<&'static str>,
     /// The variable, if that is not `RLM_` and the name in capitals.
-    pub(crate) variable: Option<&'static str>,
+    variable: Option<&'static str>,
     /// A variable of other programs, whose value counts where no other source has one.
     pub(crate) fallback_variable: Option<&'static str>,
     /// The name of the flag's value, for `--help`.
@@ -34,10 +40,9 @@ pub(crate) struct Setting<T> {
     pub(crate) help: &'static str,
     pub(crate) default: Option<&'static str>,
     /// A value for the example file, if there is no default.
-    pub(crate) example: &'static str,
+    example: &'static str,
     pub(crate) form: Form,
     pub(crate) effect: Effect,
-    pub(crate) parse: fn(&str) -> Result<T, String>,
 }
 
 /// The TOML type of a value in the file.
@@ -75,89 +80,14 @@ pub(crate) enum Effect {
 }
 
 /// A setting of whatever type.
-pub(crate) trait AnySetting: fmt::Debug + Sync {
-    /// The setting's name in the file.
-    fn name(&self) -> &'static str;
-    /// The setting's former name in the file.
-    fn former_name(&self) -> Option<&'static str>;
-    /// The name of its flag's value.
-    fn value_name(&self) -> &'static str;
-    /// The setting's description.
-    fn help(&self) -> &'static str;
-    /// The setting's default.
-    fn default(&self) -> Option<&'static str>;
-    /// A value for the example file.
-    fn example(&self) -> &'static str;
-    /// The TOML type of its value.
-    fn form(&self) -> Form;
-    /// The name of its variable.
-    fn variable(&self) -> String;
-    /// The name of the variable that counts where no other source has a value.
-    fn fallback_variable(&self) -> Option<&'static str>;
-    /// The setting's effect on answers.
-    fn effect(&self) -> Effect;
+pub(crate) trait AnySetting: fmt::Debug + Sync + Deref<Target = About> {
     /// Refuses a text that is not a valid value.
     fn check(&self, text: &str) -> Result<(), String>;
     /// The value of a valid text, in one spelling: `2m` and `120` are one time.
     fn spelling(&self, text: &str) -> String;
-
-    /// True for the setting's name, and for its former one.
-    fn is_named(&self, name: &str) -> bool {
-        self.name() == name || self.former_name() == Some(name)
-    }
-
-    /// The setting's flag without the dashes.
-    fn flag(&self) -> String {
-        flag_of(self.name())
-    }
-
-    /// The setting's former flag without the dashes.
-    fn former_flag(&self) -> Option<String> {
-        self.former_name().map(flag_of)
-    }
 }
 
 impl<T: fmt::Debug> AnySetting for Setting<T> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn former_name(&self) -> Option<&'static str> {
-        self.former_name
-    }
-
-    fn value_name(&self) -> &'static str {
-        self.value_name
-    }
-
-    fn help(&self) -> &'static str {
-        self.help
-    }
-
-    fn default(&self) -> Option<&'static str> {
-        self.default
-    }
-
-    fn example(&self) -> &'static str {
-        self.default.unwrap_or(self.example)
-    }
-
-    fn form(&self) -> Form {
-        self.form
-    }
-
-    fn variable(&self) -> String {
-        self.variable.map_or_else(|| format!("RLM_{}", self.name.to_ascii_uppercase()), str::to_owned)
-    }
-
-    fn fallback_variable(&self) -> Option<&'static str> {
-        self.fallback_variable
-    }
-
-    fn effect(&self) -> Effect {
-        self.effect
-    }
-
     fn check(&self, text: &str) -> Result<(), String> {
         (self.parse)(text).map(drop)
     }
@@ -167,8 +97,87 @@ impl<T: fmt::Debug> AnySetting for Setting<T> {
     }
 }
 
+impl<T> Deref for Setting<T> {
+    type Target = About;
+
+    fn deref(&self) -> &About {
+        &self.about
+    }
+}
+
+impl About {
+    /// True for the setting's name, and for its former one.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.former_name == Some(name)
+    }
+
+    /// The setting's flag without the dashes.
+    pub(crate) fn flag(&self) -> String {
+        flag_of(self.name)
+    }
+
+    /// The setting's former flag without the dashes.
+    pub(super) fn former_flag(&self) -> Option<String> {
+        self.former_name.map(flag_of)
+    }
+
+    /// The name of its variable.
+    pub(crate) fn variable_name(&self) -> String {
+        self.variable.map_or_else(|| format!("RLM_{}", self.name.to_ascii_uppercase()), str::to_owned)
+    }
+
+    /// A value for the example file.
+    pub(super) fn example_value(&self) -> &'static str {
+        self.default.unwrap_or(self.example)
+    }
+}
+
 fn flag_of(name: &str) -> String {
     name.replace('_', "-")
+}
+
+/// A setting without a description, and without a default.
+pub(super) const fn setting<T>(
+    name: &'static str,
+    value_name: &'static str,
+    form: Form,
+    effect: Effect,
+    parse: fn(&str) -> Result<T, String>,
+) -> Setting<T> {
+    let about = About {
+        name,
+        former_name: None,
+        variable: None,
+        fallback_variable: None,
+        value_name,
+        help: "",
+        default: None,
+        example: "",
+        form,
+        effect,
+    };
+    Setting { about, parse }
+}
+
+/// Defines methods that set one field of a setting.
+macro_rules! with {
+    ($($field:ident: $value:expr),*) => {
+        impl<T> Setting<T> {
+            $(pub(super) const fn $field(mut self, $field: &'static str) -> Self {
+                self.about.$field = $value;
+                self
+            })*
+        }
+    };
+}
+
+with! {
+    former_name: Some(former_name),
+    variable: Some(variable),
+    fallback_variable: Some(fallback_variable),
+    help: help,
+    default: Some(default),
+    example: example
 }
 
 /// Any text.
@@ -236,19 +245,9 @@ pub(crate) fn usd(text: &str) -> Result<f64, String> {
     amount.ok_or_else(|| "expected an amount in USD above 0".to_owned())
 }
 
-/// A language of the REPL.
-pub(super) fn language(text: &str) -> Result<ReplLanguage, String> {
-    text.parse().map_err(|unknown: rlm_env::rollout::UnknownLanguage| unknown.to_string())
-}
-
-/// A callback mode.
-pub(super) fn callbacks(text: &str) -> Result<Callbacks, String> {
-    text.parse().map_err(|unknown: rlm_env::rollout::UnknownCallbacks| unknown.to_string())
-}
-
-/// A verbosity level.
-pub(super) fn verbosity(text: &str) -> Result<Verbosity, String> {
-    text.parse().map_err(|unknown: rlm_env::rollout::UnknownVerbosity| unknown.to_string())
+/// A value in its own spelling.
+pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
 }
 
 /// Yes or no.
@@ -265,11 +264,6 @@ pub(super) fn patterns(text: &str) -> Result<Vec<String>, String> {
     let patterns: Vec<String> = text.lines().map(str::to_owned).collect();
     ContextFilter::new(true, &patterns).map_err(|error| error.to_string())?;
     Ok(patterns)
-}
-
-/// A level of confinement.
-pub(super) fn confine(text: &str) -> Result<Confine, String> {
-    text.parse()
 }
 
 /// Paths, one a line or with colons between them, as a worker takes them. Relative ones begin at the working directory.
@@ -296,16 +290,6 @@ pub(super) fn fields(text: &str) -> Result<Fields, String> {
         .map_err(|error| format!("expected a JSON object such as {{\"temperature\": 0.2}}: {error}"))
 }
 
-/// An interface of a model's server.
-pub(super) fn api(text: &str) -> Result<Api, String> {
-    text.parse()
-}
-
-/// The known facts of a model's server.
-pub(super) fn server(text: &str) -> Result<ServerRules, String> {
-    text.parse()
-}
-
 /// A JSON object of texts.
 pub(super) fn headers(text: &str) -> Result<Fields, String> {
     let headers: Fields = serde_json::from_str(text)
@@ -318,6 +302,8 @@ pub(super) fn headers(text: &str) -> Result<Fields, String> {
 
 #[cfg(test)]
 mod tests {
+    use rlm_rootd::ServerRules;
+
     use super::*;
 
     #[test]
@@ -368,19 +354,20 @@ mod tests {
 
     #[test]
     fn a_server_is_a_name_or_rules() {
-        assert_eq!(server("deepseek").unwrap().name.as_deref(), Some("deepseek"));
-        let own = server("{\"name\": \"vllm\", \"bound\": \"max_completion_tokens\"}").unwrap();
+        assert_eq!(parsed::<ServerRules>("deepseek").unwrap().name.as_deref(), Some("deepseek"));
+        let own =
+            parsed::<ServerRules>("{\"name\": \"vllm\", \"bound\": \"max_completion_tokens\"}").unwrap();
         assert_eq!(
             (own.name.as_deref(), own.rules.bound.as_deref()),
             (Some("vllm"), Some("max_completion_tokens"))
         );
         assert!(
-            server("deepsek")
+            parsed::<ServerRules>("deepsek")
                 .unwrap_err()
                 .starts_with("\"deepsek\" is not a server that is known: expected one of ")
         );
         assert!(
-            server("{\"bounds\": 1}")
+            parsed::<ServerRules>("{\"bounds\": 1}")
                 .unwrap_err()
                 .starts_with("unknown field `bounds`, expected one of `api`, `bound`")
         );

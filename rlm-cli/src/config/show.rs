@@ -39,11 +39,10 @@ pub(crate) fn run(shape: Shape, flags: &Flags, environment: &Environment) -> any
 /// One setting in words; None if no setting has this name, flag or variable.
 pub(crate) fn explained(topic: &str) -> Option<String> {
     let name = topic.trim_start_matches('-').replace('-', "_");
-    let setting = *ALL.iter().find(|setting| setting.is_named(&name) || setting.variable() == topic)?;
-    let (name, value) = (setting.name(), setting.value_name());
-    let fallback =
-        setting.fallback_variable().map(|variable| format!(", then {variable}")).unwrap_or_default();
-    let counts = match setting.effect() {
+    let setting = *ALL.iter().find(|setting| setting.is_named(&name) || setting.variable_name() == topic)?;
+    let (name, value) = (setting.name, setting.value_name);
+    let fallback = setting.fallback_variable.map(|variable| format!(", then {variable}")).unwrap_or_default();
+    let counts = match setting.effect {
         Effect::Nothing => "does not change answers",
         Effect::Value | Effect::Contents(_) => {
             "may change answers: --resume refuses results of another value"
@@ -52,19 +51,19 @@ pub(crate) fn explained(topic: &str) -> Option<String> {
     Some(format!(
         "{name}: {}\n\n  default       {}\n  command line  --{} {value}, or --set {name}={value}\n  environment   {}{fallback}\n  \
          rlm.toml      {}\n  effect        {counts}\n\n`rlm config` shows its value, and where that came from.\n",
-        setting.help(),
-        setting.default().unwrap_or("none"),
+        setting.help,
+        setting.default.unwrap_or("none"),
         setting.flag(),
-        setting.variable(),
+        setting.variable_name(),
         file::example_line(setting),
     ))
 }
 
 fn in_text(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> String {
     let mut rows = Vec::new();
-    for setting in ALL {
-        let name = setting.name().to_owned();
-        rows.push(match settings.values.get(setting.name()) {
+    for &setting in ALL {
+        let name = setting.name.to_owned();
+        rows.push(match settings.values.get(setting.name) {
             Some((text, origin)) => (name, without_credentials(&text.replace('\n', " ")), origin.to_string()),
             None => (name, "-".to_owned(), "not set".to_owned()),
         });
@@ -96,8 +95,8 @@ fn looked_at(place: &KeySource<'_>) -> String {
 
 fn in_json(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> Json {
     let mut all = Map::new();
-    for setting in &ALL {
-        let shown = match settings.values.get(setting.name()) {
+    for &setting in ALL {
+        let shown = match settings.values.get(setting.name) {
             None => json!({"value": null, "from": null, "where": null}),
             Some((text, origin)) => {
                 let (from, at) = match origin {
@@ -106,10 +105,10 @@ fn in_json(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> Json {
                     Origin::File(place) => ("file", Some(place.to_string())),
                     Origin::Default => ("default", None),
                 };
-                json!({"value": value(*setting, text), "from": from, "where": at})
+                json!({"value": value(setting, text), "from": from, "where": at})
             }
         };
-        all.insert(setting.name().to_owned(), shown);
+        all.insert(setting.name.to_owned(), shown);
     }
     let digest = digest(settings).ok();
     let mut shown = json!({"file": settings.file, "settings": all, "digest": digest});
@@ -120,7 +119,7 @@ fn in_json(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> Json {
 }
 
 fn value(setting: &dyn AnySetting, text: &str) -> Json {
-    let read = match setting.form() {
+    let read = match setting.form {
         Form::Number | Form::Amount | Form::Flag | Form::Table | Form::TextOrTable => {
             serde_json::from_str(text).ok()
         }

@@ -2,7 +2,6 @@
 //! real. Only the loopback device is used, and the answer is checked.
 
 mod corpus;
-mod output;
 mod reader;
 mod script;
 mod server;
@@ -13,19 +12,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use rlm_core::text::grouped;
-use rlm_env::rollout::Recursion;
+use rlm_core::text::{counted, grouped};
+use rlm_env::rollout::{Metrics, Recursion};
 use rlm_env::{Control, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RolloutResult, RootModel};
 use rlm_rootd::{Models, ModelsConfig};
 
 use self::corpus::Corpus;
-use self::output::Output;
 use self::script::Script;
 use self::server::Server;
 use crate::arguments::DemoOptions;
 use crate::display::{Display, Style};
 use crate::environment::Environment;
-use crate::rollouts::{Request, Requests, close, host, make_directory, new_id, python_variable, sinks};
+use crate::rollouts::{Requests, close, host, make_directory, new_id, python_variable, sinks};
+use crate::standard_output::Output;
 
 /// The question of the rollout.
 const QUESTION: &str =
@@ -49,7 +48,8 @@ pub(crate) fn run(options: &DemoOptions, environment: &Environment) -> anyhow::R
     let language = if options.python.is_some() { ReplLanguage::Python } else { ReplLanguage::Bash };
     let output = Arc::new(Output::default());
     let lines = output.clone();
-    let display = Arc::new(Display::new(colours, language, None, move |line| lines.print(line)));
+    let display =
+        Arc::new(Display::new(colours, language, None, move |line| lines.print(&format!("{line}\n"))));
     let mut others = sinks(options.trajectory.as_deref())?;
     others.push(display.clone());
     let keep = options.keep.as_deref().map(make_directory).transpose()?;
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &DemoOptions, environment: &Environment) -> anyhow::R
     let ended = runtime.block_on(async {
         let requests = Requests::catch()?;
         let status = show_rollout(rollout, &display, environment, requests).await?;
-        output.failure().map_or(Ok(status), |error| Err(error).context("cannot write to standard output"))
+        output.check().map(|()| status)
     });
     runtime.shutdown_background();
     ended
@@ -109,10 +109,7 @@ async fn until_end(
             result = &mut running => return (result, ended_by),
             request = requests.next() => {
                 control.cancel();
-                ended_by.get_or_insert(match request {
-                    Request::Stop => 128 + 2,
-                    Request::Cancel(status) => status,
-                });
+                ended_by.get_or_insert(request.status());
             }
         }
     }
@@ -161,7 +158,7 @@ fn conclude(display: &Display, result: &RolloutResult, corpus: &Corpus) {
             format_args!("wrong     expected {}; {:?}, {error}", corpus.truth, result.stop_reason),
         );
     }
-    display.line(Style::Plain, format_args!("\n{}", output::metrics(&result.metrics)));
+    display.line(Style::Plain, format_args!("\n{}", metrics(&result.metrics)));
     display.line(
         Style::Plain,
         "\nThe models of this rollout were scripted. With a real one, over your own files:\n\n  \
@@ -171,4 +168,26 @@ fn conclude(display: &Display, result: &RolloutResult, corpus: &Corpus) {
     if let Some(dir) = &result.dir {
         display.line(Style::Faint, format_args!("\nThe rollout's directory is {}", dir.display()));
     }
+}
+
+/// The metrics, one per line.
+fn metrics(metrics: &Metrics) -> String {
+    let requests = counted(metrics.sub_llm_call_count, "request");
+    let batches = counted(metrics.sub_llm_batch_count, "call");
+    let tokens = counted(metrics.sub_llm_prompt_tokens + metrics.sub_llm_completion_tokens, "token");
+    let children: u64 = metrics.depths.values().map(|of_depth| of_depth.rollouts).sum();
+    let children = match metrics.depths.len() {
+        0 => String::new(),
+        levels => format!("rollouts below it        {children}, {levels} levels deep\n"),
+    };
+    format!(
+        "{children}turns of the root model  {}\n\
+         calls of the session     {}, {:.1} ms each on average\n\
+         sub-LLM                  {requests} by {batches} of llm_batch, {tokens}\n\
+         the whole rollout        {:.2} s",
+        metrics.root_llm_turns,
+        metrics.repl_call_count,
+        metrics.repl_mean_time_seconds * 1e3,
+        metrics.total_time_seconds
+    )
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::found::Found;
 use crate::config::table::SERVER;
-use crate::config::{AnySetting as _, FILE_NAME, Settings, save};
+use crate::config::{FILE_NAME, Settings, save};
 
 /// Writes the rules that were learned into the file in force, or into `rlm.toml` here. Says which rules, and where.
 ///
@@ -40,7 +40,7 @@ pub(super) fn save_rules(settings: &Settings, before: &Rules, after: &Rules, has
     let is_hidden = settings.is_above_file(&SERVER);
     let hidden =
         if is_hidden { format!("; {} comes before it", settings.place(&SERVER)) } else { String::new() };
-    Ok(format!("{} = {value} in {}{hidden}", SERVER.name(), Path::display(&path)))
+    Ok(format!("{} = {value} in {}{hidden}", SERVER.name, Path::display(&path)))
 }
 
 /// The rules that are not the default.

@@ -4,11 +4,9 @@ mod ask;
 mod found;
 mod learned;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Confine, ConfinementLevel, Info};
 use rlm_core::text::{counted, grouped};
@@ -23,7 +21,9 @@ use crate::config::Settings;
 use crate::config::table::{BASE_URL, MODEL, PYTHON, SAMPLING};
 use crate::environment::Environment;
 use crate::rollouts::{python_variable, root_models};
-use crate::{tell, text, worker};
+use crate::standard_output::print;
+use crate::text::visible;
+use crate::{tell, worker};
 
 pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&options.settings, environment)?;
@@ -46,15 +46,13 @@ pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow:
         }
         found
     });
-    let mut output = std::io::stdout().lock();
     for (name, found) in &found {
         let (sign, words) = match found {
             Ok(words) => ("ok", words),
             Err(words) => ("--", words),
         };
         let width = if name.contains('.') { 15 } else { 9 };
-        writeln!(output, "{sign}  {name:<width$} {}", text::visible(words))
-            .context("cannot write to standard output")?;
+        print(format!("{sign}  {name:<width$} {}\n", visible(words)))?;
     }
     let works = found.iter().all(|(_, found)| found.is_ok());
     Ok(ExitCode::from(if works { 0 } else { crate::ENVIRONMENT_ERROR }))

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::environment::Environment;
-use crate::usage::Usage;
+use crate::usage::{Usage, refuse};
 
 /// Relative distance within which two numbers are equal.
 const TOLERANCE: f64 = 1e-6;
@@ -138,16 +138,16 @@ impl Scorer {
             if mode == Some(&ScoreMode::Number)
                 && let Err(text) = expected.numbers()
             {
-                return Err(Usage::new(format!(
+                refuse!(
                     "--score number: the `expected` of question {id} must be a number, not \"{}\"",
                     cut(&one_line(&text), QUOTED_CHARS)
-                )));
+                );
             }
         }
         if mode.is_some() && !has_expected {
-            return Err(Usage::new(
+            refuse!(
                 "--score: no question has `expected`: add it to the questions, or give --score command:PROGRAM",
-            ));
+            );
         }
         Ok(scorer)
     }

@@ -21,7 +21,7 @@ use super::requests::MAX_MESSAGE_BYTES;
 use super::server::Servers;
 use crate::environment::Environment;
 use crate::tell;
-use crate::usage::Usage;
+use crate::usage::{Usage, refuse};
 
 /// An MCP session ends after this time without a request.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -36,9 +36,7 @@ pub(super) struct Listen {
 impl Listen {
     pub(super) fn new(address: SocketAddr, environment: &Environment) -> Result<Self, Usage> {
         if !address.ip().is_loopback() {
-            return Err(Usage::new(format!(
-                "--listen {address}: expected a loopback address, 127.0.0.1 or [::1]"
-            )));
+            refuse!("--listen {address}: expected a loopback address, 127.0.0.1 or [::1]");
         }
         let secret = environment.text(MCP_TOKEN)?.map(Secret::new).ok_or_else(|| {
             Usage::new(format!(

@@ -36,7 +36,7 @@ use crate::config::table::CONFINE;
 use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
 use crate::rollouts::{hide_from_others, python_variable};
-use crate::signals::{EndSignals, interrupted};
+use crate::signals::AnyEndSignal;
 use crate::worker;
 use ask::Asker;
 use files::Files;
@@ -51,9 +51,6 @@ const LAST_CALLS: Duration = Duration::from_secs(1);
 /// Time after that for the client to read the last answers; it may have stopped reading.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
-/// Exit status after Ctrl-C.
-const INTERRUPTED: u8 = 130;
-
 pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&options.settings.0, environment)?;
     let environment = &settings.confined(environment);
@@ -63,7 +60,7 @@ pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Re
     let log = log::start(&options.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        let mut ends = EndSignals::catch()?;
+        let mut ends = AnyEndSignal::catch()?;
         tell_of_confinement(environment).await;
         let serving = async {
             match &listen {
@@ -74,7 +71,6 @@ pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Re
         let ended = tokio::select! {
             ended = serving => ended.map(|()| ExitCode::SUCCESS),
             status = ends.next() => Ok(ExitCode::from(status)),
-            () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
         };
         servers.close().await;
         ended

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -33,6 +33,7 @@ use super::requests::Unreadable;
 use super::sessions::{Limits, Opened, Sessions};
 use super::tools::{self, AskArguments, CodeArguments, SessionArguments};
 use super::uri;
+use crate::lock::lock;
 use crate::rollouts::{BatchProgress, Tally, left_out_words, reason};
 
 /// Interval of progress notifications.
@@ -73,7 +74,7 @@ impl Servers {
     /// A server for a new client. Its sessions end when it is dropped.
     pub(super) fn open(&self) -> Arc<Server> {
         let server = Arc::new(Server::new(&self.offer));
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         open.retain(|server| server.strong_count() > 0);
         open.push(Arc::downgrade(&server));
         server
@@ -81,7 +82,7 @@ impl Servers {
 
     /// Ends all sessions and rollouts of all clients.
     pub(super) async fn close(&self) {
-        let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
+        let open = std::mem::take(&mut *lock(&self.open));
         let mut closing = tokio::task::JoinSet::new();
         for server in open.iter().filter_map(Weak::upgrade) {
             closing.spawn(async move { server.close().await });
@@ -163,22 +164,15 @@ impl Server {
         };
         tokio::select! {
             biased;
-            result = tool.reset() => Ok(match result {
-                ToolResult::Ok(_) => answer(format!("[the {language} session was reset]")),
-                ToolResult::Failed(failure) => failed(&failure),
-            }),
+            result = tool.reset() => Ok(told(result, |_| format!("[the {language} session was reset]"))),
             stopped = self.stopped(context) => Err(stopped),
         }
     }
 
     async fn script(&self, request: CallToolRequestParams) -> CallToolResult {
-        let tool = match self.named(request) {
-            Ok((_, tool)) => tool,
-            Err(failure) => return failed(&failure),
-        };
-        match tool.script().await {
-            ToolResult::Ok(value) => answer(value.script),
-            ToolResult::Failed(failure) => failed(&failure),
+        match self.named(request) {
+            Ok((_, tool)) => told(tool.script().await, |value| value.script),
+            Err(failure) => failed(&failure),
         }
     }
 
@@ -410,6 +404,13 @@ async fn notify_progress<T>(context: &Context, message: impl Fn(f64) -> String) 
 /// A result. It has no structured content, since clients show that to their model in place of the text.
 fn answer(text: String) -> CallToolResult {
     CallToolResult::success(vec![ContentBlock::text(text)])
+}
+
+fn told<T>(result: ToolResult<T>, text: impl FnOnce(T) -> String) -> CallToolResult {
+    match result {
+        ToolResult::Ok(value) => answer(text(value)),
+        ToolResult::Failed(failure) => failed(&failure),
+    }
 }
 
 /// The answer of a rollout, or what there is of one.

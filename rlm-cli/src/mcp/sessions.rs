@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rlm_core::text::cut;
@@ -12,6 +12,7 @@ use rlm_env::tool::{ToolFailure, ToolFault};
 use rlm_env::{ReplLanguage, SessionConfig, SessionTool, SessionToolConfig};
 
 use crate::live::latest_line;
+use crate::lock::lock;
 use crate::text::one_line;
 
 /// The name of a session if a call does not name one.
@@ -54,19 +55,19 @@ pub(super) struct LatestLine(Mutex<String>);
 impl LatestLine {
     /// The text that it adds to a message, or an empty one.
     pub(super) fn words(&self) -> String {
-        let line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = lock(&self.0);
         if line.is_empty() { String::new() } else { format!(" · {line}") }
     }
 
     pub(super) fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.0).clear();
     }
 }
 
 impl OutputObserver for LatestLine {
     fn output(&self, _stream: OutputStream, text: &str) {
         let Some(line) = latest_line(text) else { return };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = one_line(&cut(line, LINE_CHARS));
+        *lock(&self.0) = one_line(&cut(line, LINE_CHARS));
     }
 }
 
@@ -89,7 +90,7 @@ impl Sessions {
 
     /// The session of that name, a new one if necessary.
     pub(super) fn open(&self, language: ReplLanguage, name: &str) -> Result<Opened, ToolFault> {
-        let mut open = self.lock();
+        let mut open = lock(&self.open);
         if let Some(opened) = open[language as usize].get(name) {
             return Ok(opened.clone());
         }
@@ -121,7 +122,7 @@ impl Sessions {
         if name == DEFAULT {
             return Ok(self.open(language, name)?.tool);
         }
-        let open = self.lock();
+        let open = lock(&self.open);
         let found = open[language as usize].get(name).map(|opened| opened.tool.clone());
         found.ok_or_else(|| ToolFault::UnknownSession {
             name: name.chars().take(MAX_NAME_CHARS).collect(),
@@ -131,7 +132,7 @@ impl Sessions {
 
     /// All sessions, in order.
     pub(super) fn list(&self) -> Vec<(ReplLanguage, String)> {
-        let open = self.lock();
+        let open = lock(&self.open);
         let languages = [ReplLanguage::Bash, ReplLanguage::Python];
         languages
             .into_iter()
@@ -147,16 +148,12 @@ impl Sessions {
     /// Ends all sessions, in parallel.
     pub(super) async fn close(&self) {
         let tools: Vec<_> =
-            self.lock().iter_mut().flat_map(std::mem::take).map(|(_, opened)| opened.tool).collect();
+            lock(&self.open).iter_mut().flat_map(std::mem::take).map(|(_, opened)| opened.tool).collect();
         let mut closing = tokio::task::JoinSet::new();
         for tool in tools {
             closing.spawn(async move { tool.close().await });
         }
         closing.join_all().await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, [ByName; 2]> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod report;
 
-use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -18,8 +17,8 @@ use crate::environment::Environment;
 use crate::mcp_servers::DeclaredServers;
 use crate::rollouts::{context_filter, hide_from_others, left_out_words, live_tools, python_variable};
 use crate::script::open;
-use crate::signals::{EndSignals, interrupted};
-use crate::usage::Usage;
+use crate::signals::AnyEndSignal;
+use crate::usage::{Usage, refuse};
 use crate::{standard_output, tell, worker};
 
 use self::report::Report;
@@ -27,18 +26,13 @@ use self::report::Report;
 /// Exit status if a result differs.
 const DIFFERENT: u8 = 1;
 
-/// Exit status after Ctrl-C.
-const INTERRUPTED: u8 = 130;
-
 pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     standard_output::require()?;
     let settings = Settings::load(&options.settings.0, environment)?;
     let environment = &settings.confined(environment);
     let past = open(&options.source)?;
     if options.python.is_some() && past.language != ReplLanguage::Python {
-        return Err(
-            Usage::new(format!("the session is a {} session: leave --python out", past.language)).into()
-        );
+        refuse!("the session is a {} session: leave --python out", past.language);
     }
     let workdir = match &options.workdir {
         Some(workdir) => {
@@ -71,25 +65,18 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
     hide_from_others()?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let ended = runtime.block_on(async {
-        let mut ends = EndSignals::catch()?;
-        let ended = async {
-            tokio::select! {
-                status = ends.next() => ExitCode::from(status),
-                () = interrupted() => ExitCode::from(INTERRUPTED),
-            }
-        };
-        let mut ended = std::pin::pin!(ended);
+        let mut ends = AnyEndSignal::catch()?;
         let mcp_servers = match &mut config.tools {
             Tools::Recording(_) => McpServers::default(),
             Tools::Live { tools, .. } => tokio::select! {
                 started = mcp_servers.start(tools) => started?,
-                status = &mut ended => return Ok(status),
+                status = ends.next() => return Ok(ExitCode::from(status)),
             },
         };
         // Dropping the session's future ends the session.
         let ended = tokio::select! {
             is_equal = compare(&past, config) => is_equal.map(|is_equal| status(is_equal, options)),
-            status = &mut ended => Ok(status),
+            status = ends.next() => Ok(ExitCode::from(status)),
         };
         mcp_servers.stop().await;
         ended
@@ -116,13 +103,13 @@ fn status(is_equal: bool, options: &ReplayOptions) -> ExitCode {
 
 /// Runs the session again and shows the differences. Returns true if there are no differences.
 async fn compare(past: &PastSession, config: ReplayConfig) -> anyhow::Result<bool> {
-    let mut report = Report::new(io::stdout());
+    let report = Report::default();
     let replayed = replay(past, config, |call| report.call(call)).await?;
     report.end(past, &replayed);
     if let Some(words) = left_out_words(&replayed.left_out, "`gitignore = false`") {
         tell(format_args!("rlm: {words}"));
     }
-    report.check().context("cannot write to standard output")?;
+    report.0.check()?;
     Ok(replayed.is_equal())
 }
 

@@ -1,11 +1,10 @@
 //! The report of a replay, for people.
 
-use std::io::{self, Write};
-
 use rlm_core::text::{counted, cut};
 use rlm_env::replay::{ComparedCall, Difference, PastCall, PastSession, ReplayResult, Task};
 use similar::TextDiff;
 
+use crate::standard_output::Output;
 use crate::text::visible;
 
 /// Most lines of a call's code that are shown.
@@ -24,19 +23,12 @@ const TEXT_CHARS: usize = 20_000;
 const DIFF_BYTES: usize = 4 << 20;
 
 /// Prints the report.
-#[derive(Debug)]
-pub(super) struct Report<W> {
-    output: W,
-    failed: Option<io::Error>,
-}
+#[derive(Debug, Default)]
+pub(super) struct Report(pub(super) Output);
 
-impl<W: Write> Report<W> {
-    pub(super) fn new(output: W) -> Self {
-        Self { output, failed: None }
-    }
-
+impl Report {
     /// Prints a call that differs or was not run.
-    pub(super) fn call(&mut self, compared: &ComparedCall<'_>) {
+    pub(super) fn call(&self, compared: &ComparedCall<'_>) {
         let ComparedCall { call, differences, skipped } = compared;
         if let Some(why) = skipped {
             self.text(&format!("call {} is not run again: it {why}\n", call.number));
@@ -52,7 +44,7 @@ impl<W: Write> Report<W> {
     }
 
     /// Prints the summary.
-    pub(super) fn end(&mut self, past: &PastSession, replayed: &ReplayResult<'_>) {
+    pub(super) fn end(&self, past: &PastSession, replayed: &ReplayResult<'_>) {
         if !replayed.answer.is_empty() {
             self.text("the final answer is different:\n");
             for difference in &replayed.answer {
@@ -80,17 +72,8 @@ impl<W: Write> Report<W> {
         });
     }
 
-    /// The first error of writing, if any.
-    pub(super) fn check(self) -> io::Result<()> {
-        // The reader closed the pipe: it has seen enough.
-        self.failed.filter(|error| error.kind() != io::ErrorKind::BrokenPipe).map_or(Ok(()), Err)
-    }
-
-    fn text(&mut self, text: &str) {
-        let written = self.output.write_all(visible(text).as_bytes()).and_then(|()| self.output.flush());
-        if let Err(error) = written {
-            self.failed.get_or_insert(error);
-        }
+    fn text(&self, text: &str) {
+        self.0.print(&visible(text));
     }
 }
 

@@ -10,7 +10,7 @@ use rlm_core::error::with_causes;
 use rlm_env::Context;
 
 use crate::tell;
-use crate::usage::Usage;
+use crate::usage::{Usage, refuse};
 
 /// The context that the command line gives.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl<'a> GivenContext<'a> {
     /// Checks that its paths can be opened.
     pub(crate) fn new(paths: &'a [PathBuf]) -> Result<Self, Usage> {
         if paths.len() > 1 && paths.iter().any(|path| path.as_os_str().is_empty()) {
-            return Err(Usage::new("--context '' is an empty directory: give it alone"));
+            refuse!("--context '' is an empty directory: give it alone");
         }
         let given = Self { paths };
         let input = given.reads_input().then(String::new);
@@ -41,10 +41,10 @@ impl<'a> GivenContext<'a> {
             None => "no context is given".to_owned(),
         };
         let piped = if is_piped() { "; `--context -` reads standard input, which is a pipe" } else { "" };
-        Err(Usage::new(format!(
+        refuse!(
             "{missing}: --context PATH copies files for the model, `--context .` those of this directory; with \
              `--context ''` it has none{piped}"
-        )))
+        )
     }
 
     /// The context, with the text of standard input where `-` is given.

@@ -45,7 +45,7 @@ pub(crate) fn words(result: &RolloutResult) -> Option<String> {
 /// An error with the flags of the settings that it names.
 fn with_flags(error: String) -> String {
     [&MAX_CONTEXT_BYTES as &dyn AnySetting, &EXCLUDE].into_iter().fold(error, |error, setting| {
-        error.replace(&format!("`{}`", setting.name()), &format!("--{}", setting.flag()))
+        error.replace(&format!("`{}`", setting.name), &format!("--{}", setting.flag()))
     })
 }
 

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Request, Requests};
 use crate::evaluation::RunResult;
+use crate::lock::lock;
 
 /// Writes entries and results to standard output, in a thread of its own: a slow reader delays no rollout.
 #[derive(Debug)]
@@ -64,8 +65,8 @@ impl Events {
 
     /// Waits until everything is read, or until a request or a loss cancels.
     pub(crate) async fn finish(&self, requests: &mut Requests) -> anyhow::Result<()> {
-        drop(self.lines.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+        drop(lock(&self.lines).take());
+        let Some(thread) = lock(&self.thread).take() else {
             return Ok(());
         };
         let mut joined = tokio::task::spawn_blocking(|| thread.join());
@@ -85,7 +86,7 @@ impl Events {
 
     fn add(&self, line: &impl Serialize) {
         let line = jsonl::line(line).expect("entries and results can be JSON");
-        if let Some(lines) = &*self.lines.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(lines) = &*lock(&self.lines) {
             // Without a reader, the command is about to end.
             let _closed = lines.send(line);
         }

@@ -1,12 +1,13 @@
 //! A report, in words, of the files that copies of contexts leave out.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rlm_core::text::{counted, one_line};
 use rlm_env::rollout::{LeftOut, LeftOutReason};
 use rlm_env::trajectory::{Entry, Event, Sink};
 
+use crate::lock::lock;
 use crate::warnings::Warnings;
 
 /// Says what the contexts of a run leave out, once each.
@@ -30,7 +31,7 @@ impl Sink for LeftOutNotices {
             return;
         }
         let Some(words) = words(&started.context_left_out, "--gitignore false") else { return };
-        if self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(words.clone()) {
+        if lock(&self.said).insert(words.clone()) {
             self.warnings.say(format_args!("rlm: {words}"));
         }
     }

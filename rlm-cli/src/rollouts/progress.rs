@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{IsTerminal as _, Write as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -17,6 +17,7 @@ use crate::arguments::{ProgressLevel, RunOptions};
 use crate::display::Display;
 use crate::environment::Environment;
 use crate::live::latest_line;
+use crate::lock::lock;
 use crate::text::one_line;
 use crate::tokens::TokenParts;
 use crate::warnings::Warnings;
@@ -204,7 +205,7 @@ impl Progress {
 
     /// The outcome of the rollout, in one line.
     pub(crate) fn summary(&self, time: Duration) -> String {
-        format!("{} · {:.1} s", self.state().tally.summary(), time.as_secs_f64())
+        format!("{} · {:.1} s", lock(&self.state).tally.summary(), time.as_secs_f64())
     }
 
     /// Says something above the bar.
@@ -221,15 +222,11 @@ impl Progress {
     pub(crate) fn go_on(&self) {
         self.bar.reset();
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Sink for Progress {
     fn entry(&self, entry: &Entry) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.take(entry);
         self.bar.set_prefix(format!(
             "turn {} of {} · {} · {}",
@@ -351,7 +348,7 @@ impl BatchProgress {
 
     /// A rollout has ended, for this reason if it was not aborted.
     pub(crate) fn ended(&self, reason: Option<StopReason>) {
-        let mut counts = self.counts();
+        let mut counts = lock(&self.counts);
         if let Some(reason) = reason {
             counts.count(reason);
         }
@@ -359,10 +356,6 @@ impl BatchProgress {
             bar.inc(1);
             bar.set_prefix(counts.words());
         }
-    }
-
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says something above the bar.
@@ -390,13 +383,13 @@ impl BatchProgress {
 
     /// The counts so far.
     pub(crate) fn tally(&self) -> Tally {
-        self.counts().tally.clone()
+        lock(&self.counts).tally.clone()
     }
 }
 
 impl Sink for BatchProgress {
     fn entry(&self, entry: &Entry) {
-        let mut counts = self.counts();
+        let mut counts = lock(&self.counts);
         counts.tally.count(entry);
         if let Some(bar) = &self.bar {
             bar.set_prefix(counts.words());

@@ -11,7 +11,7 @@ use crate::config::table::{
 };
 use crate::config::{Fields, KeySource, Setting, Settings, without_credentials};
 use crate::environment::Environment;
-use crate::usage::Usage;
+use crate::usage::{Usage, refuse};
 
 /// The servers of models.
 pub(super) struct Servers {
@@ -138,13 +138,13 @@ fn check_key(place: &KeySource<'_>, base_url: &str, flag: &str) -> Result<Option
     match place.variables.as_slice() {
         [] => Ok(None),
         _ if place.is_named => {
-            Err(Usage::new(format!("the variable {variables}, which should hold the key, is not set")))
+            refuse!("the variable {variables}, which should hold the key, is not set")
         }
-        _ if base_url.starts_with("https:") => Err(Usage::new(format!(
+        _ if base_url.starts_with("https:") => refuse!(
             "the key for {} is not set: set {variables}, name another variable with --{flag}, or send no key \
              with --{flag} ''",
             without_credentials(base_url)
-        ))),
+        ),
         _ => Ok(None),
     }
 }

@@ -5,7 +5,6 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use rlm_core::error::with_causes;
 use rlm_core::root_tool::SHOW;
 use rlm_core::text::listed;
@@ -31,8 +30,9 @@ use crate::config::table::{
 use crate::config::{Settings, digest};
 use crate::environment::Environment;
 use crate::evaluation::Provenance;
+use crate::files::{directory_of, read_named};
 use crate::mcp_servers::DeclaredServers;
-use crate::usage::Usage;
+use crate::usage::{Usage, refuse};
 use crate::{tell, worker};
 
 /// Tools that every rollout has.
@@ -71,23 +71,18 @@ impl Setup {
         let final_functions = settings.value(&FINAL_FUNCTIONS);
         if final_functions && language == ReplLanguage::Bash {
             let place = settings.place(&FINAL_FUNCTIONS);
-            return Err(
-                Usage::new(format!("{place}: a bash session has no function FINAL: add --python")).into()
-            );
+            refuse!("{place}: a bash session has no function FINAL: add --python");
         }
         if settings.value(&TOKEN_IDS) && !settings.value(&KEEP_REASONING) {
             let (ids, reasoning) = (settings.place(&TOKEN_IDS), settings.place(&KEEP_REASONING));
-            return Err(Usage::new(format!(
+            refuse!(
                 "{ids}: the tokens of a reply tell its reasoning, which {reasoning} leaves out: set one of the two"
-            ))
-            .into());
+            );
         }
-        let tools = settings.get(&TOOLS).map_or_else(|| Ok(Vec::new()), |file| tools(&file, environment))?;
+        let tools = tools(settings, environment)?;
         if settings.value(&SHOW_IMAGES) && tools.iter().any(|tool| tool.name() == SHOW) {
             let (show, tools) = (settings.place(&SHOW_IMAGES), settings.place(&TOOLS));
-            return Err(
-                Usage::new(format!("{show}: {tools} has a tool of the name `show`, too: rename it")).into()
-            );
+            refuse!("{show}: {tools} has a tool of the name `show`, too: rename it");
         }
         let (model, sub_model) = (servers.root.model().to_owned(), servers.sub_model.clone());
         let rollout = RolloutConfig {
@@ -150,10 +145,10 @@ impl Setup {
         let levels = self.rollout.recursion.iter().flat_map(|recursion| &recursion.levels);
         let mut wanted = levels.flat_map(|level| level.root_tools.iter().flatten().map(String::as_str));
         match wanted.find(|name| !tools.contains(name) && !BUILT_IN_TOOLS.contains(name)) {
-            Some(name) => Err(Usage::new(format!(
+            Some(name) => refuse!(
                 "child_tools: no tool is named {name}; `tools` and `mcp` define {}",
                 listed(&tools, tools.len())
-            ))),
+            ),
             None => Ok(()),
         }
     }
@@ -228,7 +223,7 @@ pub(crate) fn make_directory(dir: &Path) -> Result<PathBuf, Usage> {
         made.map_err(|error| Usage::new(format!("cannot make the directory {}: {error}", dir.display())))?;
     match tempfile::tempdir_in(&dir).and_then(tempfile::TempDir::close) {
         Ok(()) => Ok(dir),
-        Err(error) => Err(Usage::new(format!("cannot make a directory in {}: {error}", dir.display()))),
+        Err(error) => refuse!("cannot make a directory in {}: {error}", dir.display()),
     }
 }
 
@@ -242,13 +237,13 @@ pub(crate) fn sinks(trajectory: Option<&Path>) -> Result<Vec<Arc<dyn Sink>>, Usa
     let Some(file) = trajectory else { return Ok(Vec::new()) };
     match Writer::append(file) {
         Ok(writer) => Ok(vec![Arc::new(writer)]),
-        Err(error) => Err(Usage::new(format!("cannot write the trajectory to {}: {error}", file.display()))),
+        Err(error) => refuse!("cannot write the trajectory to {}: {error}", file.display()),
     }
 }
 
 /// The root tools in the settings: those of the file, and `llm_batch` and `budget` if a model is set.
 pub(crate) fn live_tools(settings: &Settings, environment: &Environment) -> anyhow::Result<Vec<Tool>> {
-    let mut tools = settings.get(&TOOLS).map_or_else(|| Ok(Vec::new()), |file| tools(&file, environment))?;
+    let mut tools = tools(settings, environment)?;
     let root_url = settings.get(&BASE_URL);
     let sub_url = settings.get(&SUB_BASE_URL);
     let model = settings.get(&SUB_MODEL).or_else(|| settings.get(&MODEL));
@@ -283,12 +278,9 @@ fn prompts(settings: &Settings) -> anyhow::Result<Prompts> {
 
 fn answer_schema(file: &Path) -> Result<AnswerSchema, Usage> {
     if file.metadata().is_ok_and(|metadata| !metadata.is_file()) {
-        return Err(Usage::new(format!("{}: the answer's schema is not in a regular file", file.display())));
+        refuse!("{}: the answer's schema is not in a regular file", file.display());
     }
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        Usage::new(format!("the answer's schema cannot be read from {}: {error}", file.display()))
-    })?;
-    let schema = serde_json::from_str(&text)
+    let schema = serde_json::from_str(&read_named(file, "the answer's schema")?)
         .map_err(|error| Usage::new(format!("{}: it is not JSON: {error}", file.display())))?;
     AnswerSchema::new(schema).map_err(|error| Usage::new(format!("{}: {error}", file.display())))
 }
@@ -352,21 +344,18 @@ fn limits(settings: &Settings, budget: Budget) -> Limits {
     }
 }
 
-fn tools(file: &Path, environment: &Environment) -> anyhow::Result<Vec<Tool>> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Usage::new(format!("the tools cannot be read from {}: {error}", file.display())))?;
-    let whole = std::path::absolute(file)
-        .with_context(|| format!("cannot find the absolute path of {}", file.display()))?;
-    let dir = whole.parent().unwrap_or(Path::new("/"));
-    let tools = load_tools(&text, dir, environment.variables())
+/// The root tools of the file in the settings.
+fn tools(settings: &Settings, environment: &Environment) -> anyhow::Result<Vec<Tool>> {
+    let Some(file) = settings.get(&TOOLS) else { return Ok(Vec::new()) };
+    let text = read_named(&file, "the tools")?;
+    let tools = load_tools(&text, &directory_of(&file)?, environment.variables())
         .map_err(|error| Usage::new(format!("{}: {}", file.display(), with_causes(&error))))?;
     match tools.iter().find(|tool| BUILT_IN_TOOLS.contains(&tool.name())) {
-        Some(tool) => Err(Usage::new(format!(
+        Some(tool) => refuse!(
             "{}: tool '{}': this is the name of a built-in tool: choose another",
             file.display(),
             tool.name()
-        ))
-        .into()),
+        ),
         None => Ok(tools),
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::signals::EndSignals;
+use crate::signals::{EndSignals, INTERRUPTED};
 
 /// A request to end, made by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Request {
     /// The exit status of a command that ends before it began its work.
     pub(crate) fn status(self) -> u8 {
         match self {
-            Self::Stop => 128 + 2,
+            Self::Stop => INTERRUPTED,
             Self::Cancel(status) => status,
         }
     }
@@ -66,7 +66,7 @@ impl Requests {
             }
             _ = self.interrupts.recv() => {
                 if std::mem::replace(&mut self.is_stopping, true) {
-                    Request::Cancel(128 + 2)
+                    Request::Cancel(INTERRUPTED)
                 } else {
                     Request::Stop
                 }

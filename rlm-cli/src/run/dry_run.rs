@@ -1,9 +1,7 @@
 //! `rlm run --dry-run`: what would run, and what it may cost.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use rlm_core::text::counted;
 use rlm_env::rollout::Metrics;
 use rlm_rootd::Prices;
@@ -11,6 +9,8 @@ use rlm_rootd::Prices;
 use crate::batch::{Plan, percentiles};
 use crate::rollouts::{Setup, money};
 use crate::runs::Runs;
+use crate::standard_output::print;
+use crate::text::one_line;
 
 /// Recorded rollouts that an estimate is made from, the latest ones.
 const MOST_RECORDED: usize = 50;
@@ -38,12 +38,8 @@ pub(super) fn show(
     });
     let lines =
         [("rollouts", plan.to_string()), ("models", models), ("limits", limits), ("estimate", estimate)];
-    let mut output = std::io::stdout().lock();
-    for (name, words) in lines {
-        writeln!(output, "{name:<10}{}", crate::text::one_line(&words))
-            .context("cannot write to standard output")?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let lines = lines.map(|(name, words)| format!("{name:<10}{}\n", one_line(&words)));
+    print(lines.concat()).map(|()| ExitCode::SUCCESS)
 }
 
 fn priced(model: &str, prices: &Prices) -> String {

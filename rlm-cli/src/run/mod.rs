@@ -34,7 +34,7 @@ use crate::rollouts::{
 };
 use crate::runs::{Record, Runs};
 use crate::terminal::TerminalSettings;
-use crate::usage::Usage;
+use crate::usage::{Usage, refuse};
 use crate::view::{Shown, serve_run};
 use crate::warnings::Warnings;
 use crate::{batch, tell};
@@ -46,14 +46,12 @@ pub(crate) fn run(
 ) -> anyhow::Result<ExitCode> {
     if options.question.is_none() && options.batch.questions.is_none() && !options.batch.feed && !options.chat
     {
-        return Err(Usage::new("no question: give one, or a file of them with --questions FILE").into());
+        refuse!("no question: give one, or a file of them with --questions FILE");
     }
     let settings = Settings::load(&options.settings, environment)?;
     check_files(&options.batch, settings.get(&TRAJECTORY).as_deref())?;
     if let Some(id) = options.id.as_ref().filter(|id| !is_rollout_id(id)) {
-        return Err(
-            Usage::new(format!("--id `{id}`: expected 1 to 128 of a-z, A-Z, 0-9, `_`, `-` and `.`")).into()
-        );
+        refuse!("--id `{id}`: expected 1 to 128 of a-z, A-Z, 0-9, `_`, `-` and `.`");
     }
     if options.batch.results.is_none() || options.events {
         crate::standard_output::require()?;
@@ -159,9 +157,9 @@ fn shown(record: Option<&Record>, settings: &Settings) -> Result<Shown, Usage> {
     match (record, settings.get(&TRAJECTORY)) {
         (Some(record), _) => Ok(Shown::Run(record.id.clone())),
         (None, Some(file)) => Ok(Shown::File(file)),
-        (None, None) => Err(Usage::new(
+        (None, None) => refuse!(
             "--serve shows what is recorded of a run: leave out --no-record and --events, or give --trajectory FILE",
-        )),
+        ),
     }
 }
 
@@ -195,9 +193,7 @@ fn check_files(options: &BatchOptions, trajectory: Option<&Path>) -> Result<(), 
     for (flag, other) in [("--questions", &options.questions), ("--results", &options.results)] {
         if other.as_ref().is_some_and(|other| is_one_file(trajectory, other)) {
             let file = trajectory.display();
-            return Err(Usage::new(format!(
-                "the trajectory and {flag} cannot be one file: {file} is given for both"
-            )));
+            refuse!("the trajectory and {flag} cannot be one file: {file} is given for both");
         }
     }
     Ok(())
@@ -217,20 +213,16 @@ impl Work {
         let takes_questions = takes_questions || options.batch.feed;
         let takes_context = options.context.iter().filter(|path| is_stdin(path)).count();
         if takes_context + usize::from(takes_questions) > 1 {
-            return Err(
-                Usage::new("standard input can be read once only: `-` is given more than once").into()
-            );
+            refuse!("standard input can be read once only: `-` is given more than once");
         }
         if options.question.as_ref().is_some_and(|question| question.trim().is_empty()) {
-            return Err(Usage::new("the question is empty").into());
+            refuse!("the question is empty");
         }
         if !options.batch.is_batch() && options.batch.max_cost.is_some() {
-            return Err(Usage::new("--max-cost is for a batch: --budget-usd limits one rollout").into());
+            refuse!("--max-cost is for a batch: --budget-usd limits one rollout");
         }
         if options.chat && takes_context > 0 {
-            return Err(
-                Usage::new("--chat reads questions from standard input: `--context -` has none").into()
-            );
+            refuse!("--chat reads questions from standard input: `--context -` has none");
         }
         match &options.question {
             None if options.batch.feed => Ok(Self::Feed(batch::Feed::new(&options.batch, environment)?)),

@@ -1,12 +1,12 @@
 //! One question of a command: its work until it ends or a signal ends it, and its answer.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use rlm_env::{Control, RolloutResult};
 
 use crate::rollouts::{Progress, Request, Requests};
+use crate::standard_output::print;
 use crate::tell;
 use crate::text::visible;
 
@@ -59,6 +59,5 @@ pub(super) fn print_line(mut text: String) -> anyhow::Result<()> {
     if !text.ends_with('\n') {
         text.push('\n');
     }
-    let mut output = std::io::stdout().lock();
-    output.write_all(text.as_bytes()).and_then(|()| output.flush()).context("cannot write to standard output")
+    print(text)
 }

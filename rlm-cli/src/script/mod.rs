@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use rlm_env::replay::{PastSession, Recording, ScriptOptions, SourceOptions};
 
 use crate::arguments::{ScriptOptions as Options, SourceArguments};
+use crate::standard_output::{is_broken_pipe, print};
 use crate::tell;
 use crate::usage::Usage;
 
@@ -25,14 +26,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         Some(file) => {
             write(file, &script).with_context(|| format!("cannot write {}", file.display()))?;
         }
-        None => {
-            let mut output = io::stdout().lock();
-            match output.write_all(script.as_bytes()).and_then(|()| output.flush()) {
-                // The reader closed the pipe: it has seen enough.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                written => written.context("cannot write to standard output")?,
-            }
-        }
+        None => match print(&script) {
+            // The reader has seen enough.
+            Err(error) if is_broken_pipe(&error) => {}
+            printed => printed?,
+        },
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -159,8 +159,8 @@ fn rollout(rollout: &Rollout) -> Value {
             end.metrics.iter().map(|(name, value)| Value::from_iter([name.as_str(), value.as_str()]));
         context! {
             facts => facts::of_end(end).join(" · "),
-            error => maybe(end.error.as_ref()),
-            answer => maybe(end.answer.as_ref()),
+            error => text(&end.error),
+            answer => text(&end.answer),
             metrics => metrics.collect::<Value>(),
         }
     });
@@ -169,7 +169,7 @@ fn rollout(rollout: &Rollout) -> Value {
         at => rollout.at,
         class => class(rollout),
         facts => facts::of_rollout(rollout).join(" · "),
-        question => maybe(start.map(|start| &start.question)),
+        question => text(start.map(|start| &start.question)),
         start => start.map(|start| facts::of_start(start).join(" · ")),
         language => start.map(|start| start.language.as_str()),
         times => times(rollout),
@@ -199,7 +199,7 @@ fn step(step: &Step) -> Value {
     match step {
         Step::Model(call) => {
             let notes = call.adapted.iter().map(|sentence| facts::of_adapted(sentence)).collect::<Value>();
-            context! { class => "bad", notes, text => maybe(call.error.as_ref()) }
+            context! { class => "bad", notes, text => text(&call.error) }
         }
         Step::Thought(made) => context! { thought => thought(made) },
         Step::Message(MessageKind::Reply, said) => context! { class => "", text => text(said) },
@@ -238,11 +238,11 @@ fn call(call: &Call) -> Value {
         title => facts[0].as_str(),
         facts => facts[1..].join(" · "),
         has_failed => call.has_failed(),
-        input => maybe(call.input.as_ref()),
+        input => text(&call.input),
         is_repl => call.output.is_some() || call.tool.as_deref().is_some_and(|tool| tool.ends_with("_repl")),
         batches => call.batches.iter().map(batch).collect::<Value>(),
-        message => maybe(call.message.as_ref()),
-        error => maybe(call.error.as_ref()),
+        message => text(&call.message),
+        error => text(&call.error),
         output => call.output.as_ref().map(output),
     }
 }
@@ -252,11 +252,11 @@ fn output(output: &Output) -> Value {
     context! {
         stdout => text(&output.stdout),
         stderr => text(&output.stderr),
-        result => maybe(output.result.as_ref()),
+        result => text(&output.result),
         has_failed => output.response.outcome == Outcome::Error,
         facts => facts::of_output(output).join(" · "),
-        hint => maybe(output.hint.as_ref()),
-        answer => maybe(answer),
+        hint => text(&output.hint),
+        answer => text(answer),
         answer_title => is_final.map(|is_final| if is_final { "answer, final" } else { "answer, not final" }),
     }
 }
@@ -277,20 +277,14 @@ fn prompt(index: usize, prompt: &Prompt) -> Value {
         facts => facts::of_prompt(prompt).join(" · "),
         prompt => text(&prompt.prompt),
         thought => prompt.thought.as_ref().map(thought),
-        reply => maybe(prompt.reply.as_ref()),
-        error => maybe(prompt.error.as_ref()),
+        reply => text(&prompt.reply),
+        error => text(&prompt.error),
     }
 }
 
-fn maybe(found: Option<&Text>) -> Value {
-    found.map(text).unwrap_or_default()
-}
-
-/// A text for the templates; false if it is empty.
-fn text(text: &Text) -> Value {
-    if text.is_empty() {
-        return false.into();
-    }
+/// A text for the templates; false if it is empty or there is none.
+fn text<'t>(text: impl Into<Option<&'t Text>>) -> Value {
+    let Some(text) = text.into().filter(|text| !text.is_empty()) else { return false.into() };
     let left_out = text.left_out.map(|left_out| size(left_out.bytes as u64));
     let lines = text.head.lines().count() + text.tail.lines().count();
     let bytes = text.head.len() + text.tail.len() + text.left_out.map_or(0, |left_out| left_out.bytes);

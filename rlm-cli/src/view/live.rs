@@ -4,7 +4,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::rlms;
 use super::rollouts::Rollouts;
+use crate::lock::lock;
 use crate::text;
 use crate::text::Lengths;
 
@@ -205,7 +206,7 @@ impl Live {
     }
 
     pub(super) fn so_far(&self) -> MutexGuard<'_, SoFar> {
-        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.so_far)
     }
 
     pub(super) fn changes(&self) -> watch::Receiver<()> {

@@ -30,7 +30,7 @@ use crate::files::is_one_file;
 use crate::runs::{Runs, file_or_run};
 use crate::signals::AnyEndSignal;
 use crate::tell;
-use crate::usage::Usage;
+use crate::usage::refuse;
 
 use crate::text::{self, Length, Lengths};
 use arrange::arrange;
@@ -72,9 +72,7 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
     let is_port =
         |file: &Path| file.to_str().is_some_and(|file| file.parse::<u16>().is_ok()) && !file.exists();
     if options.serve.is_some() && is_port(&file) {
-        return Err(
-            Usage::new(format!("the port is a part of the option: --serve={}", file.display())).into()
-        );
+        refuse!("the port is a part of the option: --serve={}", file.display());
     }
     let is_standard_input = file == Path::new("-");
     if let Some(port) = options.serve {
@@ -113,7 +111,7 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
     if let Some(page) = &options.html {
         let from = if is_standard_input { Path::new("/dev/stdin") } else { &file };
         if is_one_file(page, from) {
-            return Err(Usage::new(format!("--html {} would replace the trajectory", page.display())).into());
+            refuse!("--html {} would replace the trajectory", page.display());
         }
         html::write_to(page, &text::word(&name), rollouts)
             .with_context(|| format!("cannot write {}", page.display()))?;
@@ -168,9 +166,7 @@ fn follow(
 /// Serves the page until a signal.
 fn serve(port: u16, file: PathBuf, lengths: Lengths, environment: &Environment) -> anyhow::Result<ExitCode> {
     if file == Path::new("-") {
-        return Err(
-            Usage::new("--serve takes a file: standard input cannot be read from its beginning").into()
-        );
+        refuse!("--serve takes a file: standard input cannot be read from its beginning");
     }
     // Opened here to report a file that cannot be read.
     Growing::open(&file)?;

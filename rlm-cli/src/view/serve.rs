@@ -18,7 +18,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -50,10 +50,11 @@ use super::html;
 use super::live::{Live, yield_to_others};
 use super::row::rows;
 use crate::environment::Environment;
+use crate::lock::lock;
 use crate::runs::Runs;
 use crate::tell;
 use crate::text;
-use crate::usage::Usage;
+use crate::usage::{Usage, refuse};
 
 /// The port, unless another program has it: pages that are open find the next server.
 const PORT: u16 = 7569;
@@ -190,7 +191,7 @@ fn name_of(file: &Path) -> String {
 impl Serving {
     /// Waits until open pages have what was written last; does nothing if there are none.
     pub(crate) async fn catch_up(&self) {
-        let is_read = self.0.lives().values().any(|live| live.strong_count() > 0);
+        let is_read = lock(&self.0.lives).values().any(|live| live.strong_count() > 0);
         if is_read {
             tokio::time::sleep(CATCH_UP).await;
         }
@@ -226,7 +227,7 @@ fn secret(environment: &Environment) -> anyhow::Result<Secret> {
         Ok(Some(kept)) => Ok(kept),
         Ok(None) => {
             let words = "holds no token that only its user can read: remove it";
-            Err(Usage::new(format!("{} {words}", file.display())).into())
+            refuse!("{} {words}", file.display())
         }
         Err(error) => {
             tell(format_args!("rlm: the page's token is a new one each time: {}: {error}", file.display()));
@@ -365,14 +366,10 @@ impl Page {
         found.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, format!("no run {name} is recorded\n")))
     }
 
-    fn lives(&self) -> MutexGuard<'_, HashMap<PathBuf, Weak<Live>>> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A trajectory, read by one thread, however many pages show it.
     fn live(&self, kind: &str, name: &str) -> Result<Arc<Live>, Refusal> {
         let (file, _) = self.file(kind, name)?;
-        let mut lives = self.lives();
+        let mut lives = lock(&self.lives);
         lives.retain(|_, live| live.strong_count() > 0);
         if let Some(live) = lives.get(&file).and_then(Weak::upgrade) {
             return Ok(live);

@@ -126,13 +126,7 @@ impl Tree<'_> {
             format!("{} · {} · {question}{answer}", rollout.id, facts::of_rollout(rollout).join(" · "));
         let line = without_tabs(&line);
         let guide = "  ".repeat(level.min(MAX_INDENTS));
-        let rows = wrap(&line, self.width(&guide).saturating_sub(1));
-        let more = if rows.len() > 1 { "…" } else { "" };
-        self.line(
-            &guide,
-            if facts::has_answer(rollout) { GOOD } else { BAD },
-            &format!("{}{more}", rows[0].trim_end()),
-        )
+        self.row(&guide, if facts::has_answer(rollout) { GOOD } else { BAD }, &line)
     }
 
     fn rollout(&mut self, rollout: &Rollout) -> io::Result<()> {
@@ -171,9 +165,7 @@ impl Tree<'_> {
                     for sentence in &call.adapted {
                         self.wrapped("│  ", NOTICE, &facts::of_adapted(sentence))?;
                     }
-                    if let Some(error) = &call.error {
-                        self.text("│  ", BAD, error)?;
-                    }
+                    self.text("│  ", BAD, &call.error)?;
                 }
                 Step::Image(ImagePlace::File(file, _)) => {
                     self.line("│  ", NOTICE, &format!("image: {}", word(&file.display().to_string())))?;
@@ -198,26 +190,18 @@ impl Tree<'_> {
 
     /// A reasoning: a line, or all of it if nothing is to be left out.
     fn thought(&mut self, guide: &str, thought: &Thought) -> io::Result<()> {
-        let rows = wrap(&thought.line, self.width(guide).saturating_sub(1));
-        let more = if rows.len() > 1 { "…" } else { "" };
-        self.line(guide, FAINT, &format!("{}{more}", rows[0].trim_end()))?;
+        self.row(guide, FAINT, &thought.line)?;
         if self.look.is_full { self.text(&format!("{guide}  "), FAINT, &thought.text) } else { Ok(()) }
     }
 
     fn call(&mut self, call: &Call) -> io::Result<()> {
         self.wrapped("│  ", if call.has_failed() { BAD } else { HEAD }, &facts::of_call(call).join(" · "))?;
-        if let Some(input) = &call.input {
-            self.text("│  ▏ ", CODE, input)?;
-        }
+        self.text("│  ▏ ", CODE, &call.input)?;
         for batch in &call.batches {
             self.batch("│    ", batch)?;
         }
-        if let Some(message) = &call.message {
-            self.text("│    ", PLAIN, message)?;
-        }
-        if let Some(error) = &call.error {
-            self.text("│    ", BAD, error)?;
-        }
+        self.text("│    ", PLAIN, &call.message)?;
+        self.text("│    ", BAD, &call.error)?;
         call.output.as_ref().map_or(Ok(()), |output| self.call_output(output))
     }
 
@@ -225,15 +209,11 @@ impl Tree<'_> {
         let has_failed = output.response.outcome == Outcome::Error;
         self.text("│    ", PLAIN, &output.stdout)?;
         self.text("│    ", NOTICE, &output.stderr)?;
-        if let Some(result) = &output.result {
-            self.text("│    ", if has_failed { BAD } else { PLAIN }, result)?;
-        }
+        self.text("│    ", if has_failed { BAD } else { PLAIN }, &output.result)?;
         let is_good = output.response.outcome == Outcome::Ok && output.response.state == State::Kept;
         let facts = facts::of_output(output).join(" · ");
         self.wrapped("│    ", if is_good { FAINT } else { BAD }, &facts)?;
-        if let Some(hint) = &output.hint {
-            self.text("│    ", NOTICE, hint)?;
-        }
+        self.text("│    ", NOTICE, &output.hint)?;
         if let Some((answer, is_ready)) = &output.answer {
             self.line("│    ", GOOD, if *is_ready { "answer, final:" } else { "answer, not final:" })?;
             self.text("│      ", GOOD, answer)?;
@@ -262,12 +242,8 @@ impl Tree<'_> {
             if let Some(thought) = &prompt.thought {
                 self.thought(&format!("{guide}│  "), thought)?;
             }
-            if let Some(reply) = &prompt.reply {
-                self.text(&format!("{guide}│  "), PLAIN, reply)?;
-            }
-            if let Some(error) = &prompt.error {
-                self.text(&format!("{guide}│  "), BAD, error)?;
-            }
+            self.text(&format!("{guide}│  "), PLAIN, &prompt.reply)?;
+            self.text(&format!("{guide}│  "), BAD, &prompt.error)?;
         }
         if more > 0 {
             self.line(&format!("{guide}└─ "), FAINT, &format!("{} more", grouped(more as u64)))?;
@@ -279,21 +255,15 @@ impl Tree<'_> {
         self.line("│", PLAIN, "")?;
         let style = if facts::has_answer(rollout) { GOOD } else { BAD };
         self.wrapped("└─ ", style.bold(), &facts::of_end(end).join(" · "))?;
-        if let Some(error) = &end.error {
-            self.text("   ", BAD, error)?;
-        }
-        if let Some(answer) = &end.answer {
-            self.text("   ", style, answer)?;
-        }
+        self.text("   ", BAD, &end.error)?;
+        self.text("   ", style, &end.answer)?;
         let metrics: Vec<_> = end.metrics.iter().map(|(name, value)| format!("{name}={value}")).collect();
         self.wrapped("   ", FAINT, &metrics.join(", "))
     }
 
-    /// A text with wrapped lines, and a line for the part that is left out.
-    fn text(&mut self, guide: &str, style: Style, text: &Text) -> io::Result<()> {
-        if text.is_empty() {
-            return Ok(());
-        }
+    /// A text with wrapped lines, and a line for the part that is left out; nothing if there is none.
+    fn text<'t>(&mut self, guide: &str, style: Style, text: impl Into<Option<&'t Text>>) -> io::Result<()> {
+        let Some(text) = text.into().filter(|text| !text.is_empty()) else { return Ok(()) };
         for line in text.head.split('\n') {
             self.wrapped_or_blank(guide, style, line)?;
         }
@@ -308,6 +278,13 @@ impl Tree<'_> {
             self.wrapped_or_blank(guide, style, line)?;
         }
         Ok(())
+    }
+
+    /// The first row of a line.
+    fn row(&mut self, guide: &str, style: Style, line: &str) -> io::Result<()> {
+        let rows = wrap(line, self.width(guide).saturating_sub(1));
+        let more = if rows.len() > 1 { "…" } else { "" };
+        self.line(guide, style, &format!("{}{more}", rows[0].trim_end()))
     }
 
     /// A line of facts; nothing if it is empty.

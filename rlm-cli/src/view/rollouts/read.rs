@@ -3,10 +3,7 @@
 //! Everything that models, tools or users wrote goes through [`Text`] or [`word`] here, and nowhere else. It is shortened
 //! as it is read, so memory is needed only for the part that is shown.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
-use rlm_core::protocol::{Answer, Response};
+use rlm_core::protocol::Response;
 use rlm_env::rollout::Metrics;
 use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall, image_places};
 use serde_json::Value as Json;
@@ -28,25 +25,14 @@ impl Rollout {
         };
         Self {
             id: word(&entry.rollout),
-            images: PathBuf::new(),
             at,
-            stamp: 0,
             depth: entry.depth as usize,
             parent,
-            parent_turn: None,
             parent_call,
             began: entry.time,
             last: entry.time,
-            start: None,
-            system: None,
-            turns: Vec::new(),
-            end: None,
-            score: None,
-            unscored: None,
             asks: at,
-            usage: Usage::default(),
-            cut_off: Usage::default(),
-            answer: Answer::default(),
+            ..Self::default()
         }
     }
 
@@ -193,13 +179,7 @@ impl Rollout {
                 &sub_call.messages.last().map(message_words).unwrap_or_default(),
                 lengths.sub_call,
             ),
-            thought: None,
-            reply: None,
-            error: None,
-            usage: Usage::default(),
-            seconds: 0.0,
-            requests: 0,
-            attempts: 0,
+            ..Prompt::default()
         });
         prompt.thought = sub_call
             .reply
@@ -215,13 +195,7 @@ impl Rollout {
 
     /// The batch of a sub-call, in the newest call with its id.
     fn batch(&mut self, sub_call: &SubCall, began: f64) -> &mut Batch {
-        let new = || Batch {
-            id: sub_call.batch_id.clone(),
-            prompts: BTreeMap::new(),
-            began,
-            ended: began,
-            usage: Usage::default(),
-        };
+        let new = || Batch { id: sub_call.batch_id.clone(), began, ended: began, ..Batch::default() };
         if let Some((turn, step)) = sub_call.call_id.as_deref().and_then(|id| self.place_of_call(Some(id))) {
             let batches = &mut self.turns[turn].call_at(step).batches;
             let place = batches.iter().position(|batch| batch.id == sub_call.batch_id);
@@ -298,18 +272,7 @@ impl Turn {
 
 impl Call {
     fn new(id: &str) -> Self {
-        Self {
-            id: id.to_owned(),
-            tool: None,
-            input: None,
-            began: 0.0,
-            seconds: None,
-            has_begun: false,
-            output: None,
-            message: None,
-            error: None,
-            batches: Vec::new(),
-        }
+        Self { id: id.to_owned(), ..Self::default() }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::text::Text;
 use crate::view::quantity::Usage;
 
 /// A rollout.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::view) struct Rollout {
     pub(in crate::view) id: String,
     /// The directory with the images of its trajectory; empty if that is not a file.
@@ -106,7 +106,7 @@ pub(in crate::view) struct Thought {
     pub(in crate::view) text: Text,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::view) struct Call {
     pub(in crate::view) id: String,
     pub(in crate::view) tool: Option<String>,
@@ -136,7 +136,7 @@ pub(in crate::view) struct Output {
 }
 
 /// The sub-calls of one `llm_batch`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::view) struct Batch {
     pub(super) id: String,
     /// The prompts by their index in the batch.
@@ -146,7 +146,7 @@ pub(in crate::view) struct Batch {
     pub(in crate::view) usage: Usage,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::view) struct Prompt {
     pub(in crate::view) model: String,
     pub(in crate::view) prompt: Text,

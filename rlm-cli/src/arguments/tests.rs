@@ -10,15 +10,6 @@ fn the_command_line_is_consistent() {
     Arguments::command().debug_assert();
 }
 
-#[test]
-fn an_unknown_language_is_named_with_both_that_exist() {
-    let error = Arguments::try_parse_from(["rlm", "exec", "--language", "perl", ":"]).unwrap_err();
-    assert!(
-        error.to_string().contains("unknown REPL language `perl`: expected `bash` or `python`"),
-        "{error}"
-    );
-}
-
 /// Subcommand, what else its command line needs, former name, name, value.
 const FORMER_NAMES: &[(&str, &[&str], &str, &str, &str)] = &[
     ("exec", &[":"], "--context", "--workdir", "dir"),

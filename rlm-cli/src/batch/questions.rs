@@ -189,48 +189,44 @@ mod tests {
 
     #[test]
     fn an_error_names_the_line() {
-        let refused = |text| questions(text).unwrap_err();
-        assert_eq!(refused("\n\n"), "q.jsonl holds no question");
-        assert!(refused("{\"question\": \"a\"}\n{").starts_with("q.jsonl:2: expected a JSON object: "));
-        assert!(refused("[]").starts_with("q.jsonl:1: expected a JSON object: "));
-        assert_eq!(refused("{}"), "q.jsonl:1: `question` is missing");
-        assert_eq!(
-            refused("{\"question\": \" \"}"),
-            "q.jsonl:1: `question` must be a string that is not empty"
-        );
-        assert_eq!(
-            refused("{\"question\": \"a\", \"contxt\": \"x\"}"),
-            "q.jsonl:1: unknown field `contxt`: did you mean `context`?"
-        );
-        assert_eq!(
-            refused("{\"question\": \"a\", \"id\": \"a/b\"}"),
-            "q.jsonl:1: the id `a/b` must have 1 to 112 of the characters a-z A-Z 0-9 _ - ."
-        );
-        assert_eq!(
-            refused("{\"question\": \"a\", \"expected\": {}}"),
-            "q.jsonl:1: `expected` must be a string that is not empty, a number, or a list of those"
-        );
-        assert_eq!(
-            refused("{\"question\": \"a\", \"context\": [1]}"),
-            "q.jsonl:1: `context` must be a path or a list of paths"
-        );
-        assert_eq!(
-            refused("{\"question\": \"a\", \"context\": \"x\", \"context_text\": \"t\"}"),
-            "q.jsonl:1: only one of `context`, `context_text` and `context_json` can be given"
-        );
+        for (text, begins) in [
+            ("\n\n", "q.jsonl holds no question"),
+            ("{\"question\": \"a\"}\n{", "q.jsonl:2: expected a JSON object: "),
+            ("[]", "q.jsonl:1: expected a JSON object: "),
+            ("{}", "q.jsonl:1: `question` is missing"),
+            ("{\"question\": \" \"}", "q.jsonl:1: `question` must be a string that is not empty"),
+            (
+                "{\"question\": \"a\", \"contxt\": \"x\"}",
+                "q.jsonl:1: unknown field `contxt`: did you mean `context`?",
+            ),
+            (
+                "{\"question\": \"a\", \"id\": \"a/b\"}",
+                "q.jsonl:1: the id `a/b` must have 1 to 112 of the characters a-z A-Z 0-9 _ - .",
+            ),
+            (
+                "{\"question\": \"a\", \"expected\": {}}",
+                "q.jsonl:1: `expected` must be a string that is not empty, a number, or a list of those",
+            ),
+            (
+                "{\"question\": \"a\", \"context\": [1]}",
+                "q.jsonl:1: `context` must be a path or a list of paths",
+            ),
+            (
+                "{\"question\": \"a\", \"context\": \"x\", \"context_text\": \"t\"}",
+                "q.jsonl:1: only one of `context`, `context_text` and `context_json` can be given",
+            ),
+            (
+                "{\"question\": \"a\", \"id\": \"2\"}\n{\"question\": \"b\"}",
+                "q.jsonl:2: line 1 has the id `2` too; a line without an id has its number",
+            ),
+        ] {
+            let error = questions(text).unwrap_err();
+            assert!(error.starts_with(begins), "{text}: {error}");
+        }
     }
 
     #[test]
     fn a_byte_order_mark_is_not_a_part_of_the_first_line() {
         assert_eq!(questions("\u{feff}{\"question\": \"a?\"}").unwrap()[0].question, "a?");
-    }
-
-    #[test]
-    fn two_lines_of_one_id_are_refused() {
-        let text = "{\"question\": \"a\", \"id\": \"2\"}\n{\"question\": \"b\"}";
-        assert_eq!(
-            questions(text).unwrap_err(),
-            "q.jsonl:2: line 1 has the id `2` too; a line without an id has its number"
-        );
     }
 }

@@ -1,7 +1,5 @@
 //! Runs one attempt of a batch, and scores it.
 
-use std::pin::Pin;
-
 use rlm_env::trajectory::{Entry, Event, RolloutScored};
 use rlm_env::{Control, Host, RolloutConfig};
 
@@ -12,11 +10,7 @@ use crate::evaluation::{Evaluation, Provenance, RunResult, Scorer};
 /// Runs attempts: a host, or a script in tests.
 pub(super) trait RunAttempt: Send + Sync + 'static {
     /// Runs an attempt to its end.
-    fn run_attempt<'a>(
-        &'a self,
-        attempt: Attempt,
-        control: &'a Control,
-    ) -> Pin<Box<dyn Future<Output = RunResult> + Send + 'a>>;
+    fn run_attempt(&self, attempt: Attempt, control: &Control) -> impl Future<Output = RunResult> + Send;
 }
 
 /// A host, and the configuration that all rollouts of a batch share.
@@ -28,38 +22,32 @@ pub(super) struct Runner {
 }
 
 impl RunAttempt for Runner {
-    fn run_attempt<'a>(
-        &'a self,
-        attempt: Attempt,
-        control: &'a Control,
-    ) -> Pin<Box<dyn Future<Output = RunResult> + Send + 'a>> {
-        Box::pin(async move {
-            let rollout = self.host.run(attempt.rollout(&self.template), control).await;
-            let Question { id, expected, metadata, .. } = &*attempt.question;
-            let score = tokio::select! {
-                biased;
-                score = self.scorer.score(&rollout, expected.as_ref(), metadata.as_ref()) => score,
-                () = control.cancelled() => Some(Err("the batch ended before it was scored".to_owned())),
-            };
-            if let Some(score) = score.clone() {
-                let scored = Event::RolloutScored(RolloutScored::new(score));
-                let entry = Entry::now(rollout.id.clone(), 0, scored);
-                self.template.sinks.iter().for_each(|sink| sink.entry(&entry));
-            }
-            let (score, score_error) = match score {
-                None => (None, None),
-                Some(Ok(score)) => (Some(Some(score)), None),
-                Some(Err(reason)) => (Some(None), Some(reason)),
-            };
-            let evaluation = Evaluation {
-                question_id: Some(id.clone()),
-                attempt: Some(attempt.number),
-                metadata: metadata.clone(),
-                expected: expected.as_ref().map(|expected| expected.json().clone()),
-                score,
-                score_error,
-            };
-            RunResult { rollout, evaluation, provenance: Some(self.provenance.clone()) }
-        })
+    async fn run_attempt(&self, attempt: Attempt, control: &Control) -> RunResult {
+        let rollout = self.host.run(attempt.rollout(&self.template), control).await;
+        let Question { id, expected, metadata, .. } = &*attempt.question;
+        let score = tokio::select! {
+            biased;
+            score = self.scorer.score(&rollout, expected.as_ref(), metadata.as_ref()) => score,
+            () = control.cancelled() => Some(Err("the batch ended before it was scored".to_owned())),
+        };
+        if let Some(score) = score.clone() {
+            let scored = Event::RolloutScored(RolloutScored::new(score));
+            let entry = Entry::now(rollout.id.clone(), 0, scored);
+            self.template.sinks.iter().for_each(|sink| sink.entry(&entry));
+        }
+        let (score, score_error) = match score {
+            None => (None, None),
+            Some(Ok(score)) => (Some(Some(score)), None),
+            Some(Err(reason)) => (Some(None), Some(reason)),
+        };
+        let evaluation = Evaluation {
+            question_id: Some(id.clone()),
+            attempt: Some(attempt.number),
+            metadata: metadata.clone(),
+            expected: expected.as_ref().map(|expected| expected.json().clone()),
+            score,
+            score_error,
+        };
+        RunResult { rollout, evaluation, provenance: Some(self.provenance.clone()) }
     }
 }

@@ -1,4 +1,3 @@
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rlm_env::{Context, Control, RolloutConfig, StopReason};
@@ -27,23 +26,17 @@ impl Scripted {
 }
 
 impl RunAttempt for Scripted {
-    fn run_attempt<'a>(
-        &'a self,
-        attempt: Attempt,
-        _control: &'a Control,
-    ) -> Pin<Box<dyn Future<Output = RunResult> + Send + 'a>> {
-        Box::pin(async move {
-            self.started.fetch_add(1, Ordering::SeqCst);
-            let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most.fetch_max(running, Ordering::SeqCst);
-            // Lets the other rollouts start.
-            tokio::task::yield_now().await;
-            self.gate.acquire().await.unwrap().forget();
-            self.running.fetch_sub(1, Ordering::SeqCst);
-            let fails = attempt.question.question == "fails";
-            let reason = if fails { StopReason::ModelFailed } else { StopReason::Answered };
-            result(&attempt.id(), reason, None)
-        })
+    async fn run_attempt(&self, attempt: Attempt, _control: &Control) -> RunResult {
+        self.started.fetch_add(1, Ordering::SeqCst);
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        // Lets the other rollouts start.
+        tokio::task::yield_now().await;
+        self.gate.acquire().await.unwrap().forget();
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        let fails = attempt.question.question == "fails";
+        let reason = if fails { StopReason::ModelFailed } else { StopReason::Answered };
+        result(&attempt.id(), reason, None)
     }
 }
 

@@ -377,15 +377,6 @@ mod tests {
     }
 
     #[test]
-    fn an_error_for_a_missing_setting_has_all_its_names() {
-        let error = load(&[], [], "").unwrap().require(&MODEL, "the model").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the model is not set: give --model, RLM_MODEL, or `model` in rlm.toml"
-        );
-    }
-
-    #[test]
     fn keys_are_found_by_the_names_of_their_variables_and_never_shown() {
         let environment =
             Environment::from([("OPENAI_API_KEY", "k1"), ("MINE", " k2\n"), ("RLM_SUB_API_KEY", "k3")]);

@@ -306,50 +306,44 @@ mod tests {
 
     use super::*;
 
+    /// Checks that these texts are refused, with errors that begin so.
+    #[track_caller]
+    fn refuses<T: fmt::Debug>(parse: fn(&str) -> Result<T, String>, begins: &str, texts: &[&str]) {
+        for text in texts {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(begins), "{text}: {error}");
+        }
+    }
+
     #[test]
     fn a_time_limit_is_seconds_above_zero() {
         assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(seconds("5m"), Ok(Duration::from_mins(5)));
         assert_eq!(seconds("1h 30m"), Ok(Duration::from_mins(90)));
-        for bad in ["0", "-1", "NaN", "soon", "1e999"] {
-            assert!(seconds(bad).is_err(), "{bad}");
-        }
+        refuses(seconds, "expected a number of seconds above 0", &["0", "-1", "NaN", "soon", "1e999"]);
         assert_eq!(call_seconds("604800"), Ok(MAX_TOOL_TIME_LIMIT));
-        assert_eq!(call_seconds("604800.5"), Err("expected at most 604800 seconds (7 days)".to_owned()));
-        assert_eq!(seconds("1e19"), Err("expected at most 31622400 seconds (366 days)".to_owned()));
+        refuses(call_seconds, "expected at most 604800 seconds (7 days)", &["604800.5"]);
+        refuses(seconds, "expected at most 31622400 seconds (366 days)", &["1e19"]);
     }
 
     #[test]
     fn a_size_is_bytes_and_may_have_a_unit() {
-        assert_eq!(bytes("500000"), Ok(500_000));
-        assert_eq!(bytes("10MB"), Ok(10_000_000));
-        assert_eq!(bytes("1 GiB"), Ok(1 << 30));
-        for bad in ["0", "-1", "much", "", "1XB"] {
-            assert!(bytes(bad).is_err(), "{bad}");
-        }
+        assert_eq!(["500000", "10MB", "1 GiB"].map(bytes), [Ok(500_000), Ok(10_000_000), Ok(1 << 30)]);
+        refuses(bytes, "expected bytes above 0", &["0", "-1", "much", "", "1XB"]);
     }
 
     #[test]
-    fn a_count_is_whole_and_above_zero() {
-        assert_eq!(count::<u32>("7"), Ok(7));
-        for bad in ["0", "-1", "1.5", "", "4294967296"] {
-            assert_eq!(count::<u32>(bad), Err("expected a whole number above 0".to_owned()), "{bad}");
-        }
-    }
-
-    #[test]
-    fn an_amount_is_finite_and_above_zero() {
-        assert_eq!(usd("0.5"), Ok(0.5));
-        for bad in ["0", "-1", "inf", "NaN", "$1"] {
-            assert!(usd(bad).is_err(), "{bad}");
-        }
+    fn numbers_are_above_zero() {
+        assert_eq!((count::<u32>("7"), usd("0.5")), (Ok(7), Ok(0.5)));
+        refuses(count::<u32>, "expected a whole number above 0", &["0", "-1", "1.5", "", "4294967296"]);
+        refuses(usd, "expected an amount in USD above 0", &["0", "-1", "inf", "NaN", "$1"]);
     }
 
     #[test]
     fn patterns_are_lines() {
         assert_eq!(patterns("*.csv\n/data/"), Ok(vec!["*.csv".to_owned(), "/data/".to_owned()]));
         assert_eq!(patterns(""), Ok(Vec::new()));
-        assert!(patterns("a\n[z-a]").unwrap_err().starts_with("the pattern `[z-a]` is not valid: "));
+        refuses(patterns, "the pattern `[z-a]` is not valid: ", &["a\n[z-a]"]);
     }
 
     #[test]
@@ -361,30 +355,17 @@ mod tests {
             (own.name.as_deref(), own.rules.bound.as_deref()),
             (Some("vllm"), Some("max_completion_tokens"))
         );
-        assert!(
-            parsed::<ServerRules>("deepsek")
-                .unwrap_err()
-                .starts_with("\"deepsek\" is not a server that is known: expected one of ")
-        );
-        assert!(
-            parsed::<ServerRules>("{\"bounds\": 1}")
-                .unwrap_err()
-                .starts_with("unknown field `bounds`, expected one of `api`, `bound`")
-        );
+        let server = parsed::<ServerRules>;
+        refuses(server, "\"deepsek\" is not a server that is known: expected one of ", &["deepsek"]);
+        refuses(server, "unknown field `bounds`, expected one of `api`, `bound`", &["{\"bounds\": 1}"]);
     }
 
     #[test]
-    fn headers_are_texts() {
-        assert_eq!(headers("{\"a\": \"b\"}").unwrap()["a"], "b");
-        assert_eq!(headers("{\"a\": 1}").unwrap_err(), "expected a string for the header a, found 1");
-        assert!(headers("a: b").unwrap_err().starts_with("expected a JSON object"));
-    }
-
-    #[test]
-    fn fields_are_a_json_object() {
+    fn fields_and_headers_are_json_objects() {
         assert_eq!(fields("{\"top_p\": 1}").unwrap()["top_p"], 1);
-        for bad in ["1", "[]", "temperature=1"] {
-            assert!(fields(bad).unwrap_err().starts_with("expected a JSON object"), "{bad}");
-        }
+        assert_eq!(headers("{\"a\": \"b\"}").unwrap()["a"], "b");
+        refuses(fields, "expected a JSON object", &["1", "[]", "temperature=1"]);
+        refuses(headers, "expected a JSON object", &["a: b"]);
+        refuses(headers, "expected a string for the header a, found 1", &["{\"a\": 1}"]);
     }
 }

@@ -169,18 +169,13 @@ impl Scorer {
         expected: Option<&Expected>,
         metadata: Option<&Json>,
     ) -> Option<Result<f64, String>> {
-        if expected.is_none() && matches!(self, Self::Compare(_)) {
-            return None;
-        }
-        if result.stop_reason != StopReason::Answered {
-            return Some(Ok(0.0));
-        }
         let answer = result.answer.as_deref().unwrap_or_default();
         match (self, expected) {
+            (Self::Compare(_), None) => None,
+            _ if result.stop_reason != StopReason::Answered => Some(Ok(0.0)),
             (Self::Compare(mode), Some(expected)) => {
                 Some(Ok(f64::from(u8::from(is_right(mode, answer, expected)))))
             }
-            (Self::Compare(_), None) => None,
             (Self::Command(program), expected) => {
                 let (id, question) = (&result.id, &result.question);
                 let case = Case { id, question, answer, expected: expected.map(Expected::json), metadata };

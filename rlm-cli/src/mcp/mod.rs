@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rlm_core::env::PASS_ENV;
 use rlm_env::rollout::Prompts;
-use rlm_env::unstable::McpDoc;
+use rlm_env::unstable::{McpDoc, McpText};
 use rlm_env::{ReplLanguage, SessionConfig};
 use rmcp::ServiceExt;
 use rmcp::model::ProtocolVersion;
@@ -124,7 +124,7 @@ fn servers(options: &McpOptions, settings: Settings, environment: &Environment) 
     if asker.is_none() {
         tools.retain(|tool| tool.name != tools::ASK_DIRECTORY);
     }
-    let instructions = tools::instructions(&doc, &prompts)?;
+    let instructions = doc.render(McpText::Instructions, &prompts)?;
     let files = Files::new(root.clone(), options.max_resource_bytes);
     let session = |language: ReplLanguage| {
         let names_python = options.python.iter().flatten().next().is_some();

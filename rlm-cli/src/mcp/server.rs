@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::future::join_all;
 use rlm_env::tool::{CallValue, ToolCall, ToolFailure, ToolFault, ToolReply, ToolResult};
 use rlm_env::{ReplLanguage, RolloutResult};
 use rmcp::model::{
@@ -73,7 +74,12 @@ impl Servers {
 
     /// A server for a new client. Its sessions end when it is dropped.
     pub(super) fn open(&self) -> Arc<Server> {
-        let server = Arc::new(Server::new(&self.offer));
+        let server = Arc::new(Server {
+            offer: Arc::clone(&self.offer),
+            sessions: Sessions::new(self.offer.limits.clone()),
+            rollouts: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+        });
         let mut open = lock(&self.open);
         open.retain(|server| server.strong_count() > 0);
         open.push(Arc::downgrade(&server));
@@ -83,11 +89,8 @@ impl Servers {
     /// Ends all sessions and rollouts of all clients.
     pub(super) async fn close(&self) {
         let open = std::mem::take(&mut *lock(&self.open));
-        let mut closing = tokio::task::JoinSet::new();
-        for server in open.iter().filter_map(Weak::upgrade) {
-            closing.spawn(async move { server.close().await });
-        }
-        closing.join_all().await;
+        let open: Vec<_> = open.iter().filter_map(Weak::upgrade).collect();
+        join_all(open.iter().map(|server| server.close())).await;
     }
 }
 
@@ -102,15 +105,6 @@ pub(super) struct Server {
 }
 
 impl Server {
-    fn new(offer: &Arc<Offer>) -> Self {
-        Self {
-            offer: Arc::clone(offer),
-            sessions: Sessions::new(offer.limits.clone()),
-            rollouts: TaskTracker::new(),
-            stopping: CancellationToken::new(),
-        }
-    }
-
     /// Cancels all calls that run or wait.
     pub(super) fn stop_calls(&self) {
         self.stopping.cancel();
@@ -137,7 +131,7 @@ impl Server {
             Ok(opened) => opened,
             Err(fault) => return Ok(failed(&self.sessions.failure(language, &fault))),
         };
-        let limit = timeout.unwrap_or(self.sessions.timeout());
+        let limit = timeout.unwrap_or(self.offer.limits.timeout);
         latest.clear();
         let call = tool.call(ToolCall { code, timeout, ..ToolCall::default() });
         tokio::select! {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use rlm_core::text::cut;
 use rlm_env::rollout::Prompts;
 use rlm_env::session::{OutputObserver, OutputStream};
@@ -84,10 +85,6 @@ impl Sessions {
         Self { limits, open: Mutex::default() }
     }
 
-    pub(super) fn timeout(&self) -> Duration {
-        self.limits.timeout
-    }
-
     /// The session of that name, a new one if necessary.
     pub(super) fn open(&self, language: ReplLanguage, name: &str) -> Result<Opened, ToolFault> {
         let mut open = lock(&self.open);
@@ -147,13 +144,8 @@ impl Sessions {
 
     /// Ends all sessions, in parallel.
     pub(super) async fn close(&self) {
-        let tools: Vec<_> =
-            lock(&self.open).iter_mut().flat_map(std::mem::take).map(|(_, opened)| opened.tool).collect();
-        let mut closing = tokio::task::JoinSet::new();
-        for tool in tools {
-            closing.spawn(async move { tool.close().await });
-        }
-        closing.join_all().await;
+        let open = std::mem::take(&mut *lock(&self.open));
+        join_all(open.iter().flat_map(BTreeMap::values).map(|opened| opened.tool.close())).await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use rlm_env::ReplLanguage;
-use rlm_env::rollout::{PromptError, Prompts};
+use rlm_env::rollout::Prompts;
 use rlm_env::tool::ToolFault;
 use rlm_env::unstable::{McpDoc, McpText};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
@@ -90,11 +90,6 @@ pub(super) fn arguments<T: DeserializeOwned>(given: Option<JsonObject>) -> Resul
     serde_json::from_value(given).map_err(|error| ToolFault::BadArguments(error.to_string()))
 }
 
-/// The instructions of the server.
-pub(super) fn instructions(doc: &McpDoc<'_>, prompts: &Prompts) -> Result<String, PromptError> {
-    doc.render(McpText::Instructions, prompts)
-}
-
 /// The tools as a client lists them, [`ASK_DIRECTORY`] last.
 pub(super) fn definitions(doc: &McpDoc<'_>, prompts: &Prompts) -> anyhow::Result<Vec<Tool>> {
     let repl = include_str!("schemas/repl_input.json");
@@ -161,46 +156,52 @@ mod tests {
         })
     }
 
-    /// A schema and the reader accept the same arguments.
+    /// A tool's schema and the reader of its arguments accept the same ones.
+    #[track_caller]
+    fn accepts<T: DeserializeOwned>(tool: &Tool, cases: &[(Value, bool)]) {
+        let schema = jsonschema::validator_for(&tool.schema_as_json_value()).unwrap();
+        for (given, is_good) in cases {
+            assert_eq!(schema.is_valid(given), *is_good, "schema: {given}");
+            assert_eq!(read::<T>(given.clone()).is_ok(), *is_good, "{given}");
+        }
+    }
+
     #[test]
     fn arguments_are_read_as_their_schema_says() {
         let tools = tools();
-        let repl = jsonschema::validator_for(&tools[0].schema_as_json_value()).unwrap();
-        for (given, is_good) in [
-            (json!({"code": "ls"}), true),
-            (json!({"code": "", "timeout": 0.5, "session": "a"}), true),
-            (json!({"code": "ls", "timeout": 1e300}), true),
-            (json!({}), false),
-            (json!({"code": 1}), false),
-            (json!({"code": "ls", "timeout": 0}), false),
-            (json!({"code": "ls", "timeout": -1}), false),
-            (json!({"code": "ls", "timeout": "5"}), false),
-            (json!({"code": "ls", "command": "ls"}), false),
-            (json!({"code": "ls", "session": 1}), false),
-        ] {
-            assert_eq!(repl.is_valid(&given), is_good, "schema: {given}");
-            assert_eq!(read::<CodeArguments>(given.clone()).is_ok(), is_good, "{given}");
-        }
-        let session = jsonschema::validator_for(&tools[2].schema_as_json_value()).unwrap();
-        for (given, is_good) in [
-            (json!({"language": "bash"}), true),
-            (json!({"language": "python", "session": "a"}), true),
-            (json!({"session": "a"}), false),
-            (json!({"language": "perl"}), false),
-        ] {
-            assert_eq!(session.is_valid(&given), is_good, "schema: {given}");
-            assert_eq!(read::<SessionArguments>(given.clone()).is_ok(), is_good, "{given}");
-        }
-        let ask = jsonschema::validator_for(&tools[4].schema_as_json_value()).unwrap();
-        for (given, is_good) in [
-            (json!({"question": "why?"}), true),
-            (json!({"question": "why?", "path": "logs"}), true),
-            (json!({"path": "logs"}), false),
-            (json!({"question": "why?", "file": "a"}), false),
-        ] {
-            assert_eq!(ask.is_valid(&given), is_good, "schema: {given}");
-            assert_eq!(read::<AskArguments>(given.clone()).is_ok(), is_good, "{given}");
-        }
+        accepts::<CodeArguments>(
+            &tools[0],
+            &[
+                (json!({"code": "ls"}), true),
+                (json!({"code": "", "timeout": 0.5, "session": "a"}), true),
+                (json!({"code": "ls", "timeout": 1e300}), true),
+                (json!({}), false),
+                (json!({"code": 1}), false),
+                (json!({"code": "ls", "timeout": 0}), false),
+                (json!({"code": "ls", "timeout": -1}), false),
+                (json!({"code": "ls", "timeout": "5"}), false),
+                (json!({"code": "ls", "command": "ls"}), false),
+                (json!({"code": "ls", "session": 1}), false),
+            ],
+        );
+        accepts::<SessionArguments>(
+            &tools[2],
+            &[
+                (json!({"language": "bash"}), true),
+                (json!({"language": "python", "session": "a"}), true),
+                (json!({"session": "a"}), false),
+                (json!({"language": "perl"}), false),
+            ],
+        );
+        accepts::<AskArguments>(
+            &tools[4],
+            &[
+                (json!({"question": "why?"}), true),
+                (json!({"question": "why?", "path": "logs"}), true),
+                (json!({"path": "logs"}), false),
+                (json!({"question": "why?", "file": "a"}), false),
+            ],
+        );
         assert_eq!(read::<CodeArguments>(json!({})).unwrap_err(), "missing field `code`");
         assert_eq!(
             read::<CodeArguments>(json!({"code": "", "timeout": -1})).unwrap_err(),

@@ -58,19 +58,19 @@ impl Tally {
             Event::RolloutStarted(started) => self.left_out.clone_from(&started.context_left_out),
             Event::ModelCall(call) => {
                 self.turns += u64::from(call.error.is_none() && !call.is_summary && !is_child);
-                self.parts.add(call.into());
                 self.add(
                     &call.model,
-                    call.prompt_tokens.saturating_add(call.completion_tokens),
+                    [call.prompt_tokens, call.completion_tokens],
+                    call.into(),
                     call.cost_usd,
                 );
             }
             Event::SubCall(call) => {
                 self.sub_calls += 1;
-                self.parts.add(call.into());
                 self.add(
                     &call.model,
-                    call.prompt_tokens.saturating_add(call.completion_tokens),
+                    [call.prompt_tokens, call.completion_tokens],
+                    call.into(),
                     call.cost_usd,
                 );
             }
@@ -79,8 +79,10 @@ impl Tally {
         }
     }
 
-    fn add(&mut self, model: &str, tokens: u64, cost_usd: Option<f64>) {
+    fn add(&mut self, model: &str, [prompt, completion]: [u64; 2], parts: TokenParts, cost_usd: Option<f64>) {
+        let tokens = prompt.saturating_add(completion);
         self.tokens = self.tokens.saturating_add(tokens);
+        self.parts.add(parts);
         match cost_usd {
             Some(cost_usd) => self.cost_usd += cost_usd,
             None if tokens > 0 => _ = self.unpriced.get_or_insert_with(|| model.to_owned()),

@@ -67,13 +67,12 @@ pub(super) fn models(
     model: &str,
     of: Of,
 ) -> Result<Arc<Models>, Usage> {
-    let (key, flag, headers) = match of {
-        Of::Root => (settings.key(environment)?, "api-key-env", &HEADERS),
-        Of::Sub => (settings.sub_key(environment)?, "sub-api-key-env", settings.sub_headers()),
-    };
-    let (api, server) = match of {
-        Of::Root => (&API, &SERVER),
-        Of::Sub => settings.sub_server(),
+    let (key, flag, headers, (api, server)) = match of {
+        Of::Root => (settings.key(environment)?, "api-key-env", &HEADERS, (&API, &SERVER)),
+        Of::Sub => {
+            let (headers, server) = (settings.sub_headers(), settings.sub_server());
+            (settings.sub_key(environment)?, "sub-api-key-env", headers, server)
+        }
     };
     let ServerRules { name, rules } = settings.get(server).unwrap_or_default();
     let config = ModelsConfig {

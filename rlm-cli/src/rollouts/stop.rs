@@ -3,9 +3,7 @@
 use std::io;
 use std::pin::Pin;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
-
-use crate::signals::{EndSignals, INTERRUPTED};
+use crate::signals::{AnyEndSignal, INTERRUPTED};
 
 /// A request to end, made by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +26,7 @@ impl Request {
 
 /// A stream of requests from Ctrl-C and the signals that end the command.
 pub(crate) struct Requests {
-    interrupts: Signal,
-    ends: EndSignals,
+    signals: AnyEndSignal,
     is_stopping: bool,
     /// Completes when the command has lost what it works for, and then is gone.
     loss: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -37,12 +34,7 @@ pub(crate) struct Requests {
 
 impl Requests {
     pub(crate) fn catch() -> io::Result<Self> {
-        Ok(Self {
-            interrupts: signal(SignalKind::interrupt())?,
-            ends: EndSignals::catch()?,
-            is_stopping: false,
-            loss: None,
-        })
+        Ok(Self { signals: AnyEndSignal::catch()?, is_stopping: false, loss: None })
     }
 
     /// Cancels also when this completes.
@@ -59,17 +51,13 @@ impl Requests {
     /// Completes at the next signal or loss. The first Ctrl-C stops, each further one cancels. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Request {
         tokio::select! {
-            status = self.ends.next() => Request::Cancel(status),
+            status = self.signals.next() => match status {
+                INTERRUPTED if !std::mem::replace(&mut self.is_stopping, true) => Request::Stop,
+                status => Request::Cancel(status),
+            },
             () = lost(&mut self.loss) => {
                 self.loss = None;
                 Request::Cancel(crate::ENVIRONMENT_ERROR)
-            }
-            _ = self.interrupts.recv() => {
-                if std::mem::replace(&mut self.is_stopping, true) {
-                    Request::Cancel(INTERRUPTED)
-                } else {
-                    Request::Stop
-                }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! `rlm view`: trajectories as a tree or a page.
 
+mod access;
 mod arrange;
 mod facts;
 mod html;

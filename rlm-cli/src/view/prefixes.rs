@@ -53,8 +53,7 @@ pub(super) fn check(
         return Err(none_of(asked_for, &others));
     }
     rollouts.print(is_full, output).context("cannot write to standard output")?;
-    let is_good = rollouts.list.iter().all(|rollout| rollout.sums.faults == 0);
-    Ok((is_good, remarks.into_sentences()))
+    Ok((Sums::of(&rollouts.list).faults == 0, remarks.into_sentences()))
 }
 
 /// The rollouts in the order of their first entries.
@@ -81,10 +80,8 @@ impl Rollouts {
     }
 
     fn print(&self, is_full: bool, output: &mut dyn Write) -> io::Result<()> {
-        let mut sums = Sums::default();
         for rollout in &self.list {
-            let of = &rollout.sums;
-            sums.add(of);
+            let of = Sums::of(std::slice::from_ref(rollout));
             writeln!(output, "{}: {}, {}", rollout.id, counted(of.prompts, "turn"), of.words())?;
             for (turn, found) in &rollout.found {
                 match found {
@@ -94,6 +91,7 @@ impl Rollouts {
                 }
             }
         }
+        let sums = Sums::of(&self.list);
         let (rollouts, turns) = (counted(self.list.len() as u64, "rollout"), counted(sums.prompts, "turn"));
         writeln!(output, "{rollouts}, {turns}: {}", sums.words())?;
         output.flush()
@@ -111,7 +109,6 @@ struct Rollout {
     last: Option<Prompt>,
     /// The finding for each turn.
     found: Vec<(u32, Found)>,
-    sums: Sums,
 }
 
 /// A message.
@@ -185,7 +182,6 @@ impl Rollout {
                 _ => by_messages(last, &self.messages, tokens, &call.adapted),
             },
         };
-        self.sums.count(&found);
         self.found.push((call.turn, found));
         self.is_compacted = false;
         let of_reply = call.extra.as_ref().and_then(|extra| ids_at(extra, &REPLY_IDS));
@@ -242,23 +238,19 @@ struct Sums {
 }
 
 impl Sums {
-    fn count(&mut self, found: &Found) {
-        self.prompts += 1;
-        match found {
-            Found::First => {}
-            Found::ByTokens => self.by_tokens += 1,
-            Found::ByMessages => self.by_messages += 1,
-            Found::Compacted => self.compactions += 1,
-            Found::Differs(_) => self.faults += 1,
+    fn of(rollouts: &[Rollout]) -> Self {
+        let mut sums = Self::default();
+        for (_, found) in rollouts.iter().flat_map(|rollout| &rollout.found) {
+            sums.prompts += 1;
+            match found {
+                Found::First => {}
+                Found::ByTokens => sums.by_tokens += 1,
+                Found::ByMessages => sums.by_messages += 1,
+                Found::Compacted => sums.compactions += 1,
+                Found::Differs(_) => sums.faults += 1,
+            }
         }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.prompts += other.prompts;
-        self.by_tokens += other.by_tokens;
-        self.by_messages += other.by_messages;
-        self.compactions += other.compactions;
-        self.faults += other.faults;
+        sums
     }
 
     /// `3 of 4 prompts begin with the one before (2 by tokens, 1 by messages)`.
@@ -331,6 +323,12 @@ mod tests {
         vec![message(0, "system", "s"), message(0, "question", "q")]
     }
 
+    /// The beginning of a rollout, and a turn with each of these.
+    fn turns<const N: usize>(extras: [Json; N]) -> Vec<Json> {
+        let turns = (1..).zip(extras).flat_map(|(number, extra)| turn(number, extra));
+        begun().into_iter().chain(turns).collect()
+    }
+
     fn checked(entries: &[Json]) -> (bool, String) {
         let mut output = Vec::new();
         let (is_good, _) = check(trajectory(entries).as_bytes(), None, false, &mut output).unwrap();
@@ -357,15 +355,8 @@ mod tests {
     #[test]
     fn tokens_are_compared_in_the_forms_of_servers() {
         for form in [vllm, sglang] {
-            let of = |third: &[u64]| {
-                [
-                    begun(),
-                    turn(1, form(&[1, 2], &[3])).to_vec(),
-                    turn(2, form(&[1, 2, 3, 4], &[5, 6])).to_vec(),
-                    turn(3, form(third, &[9])).to_vec(),
-                ]
-                .concat()
-            };
+            let of =
+                |third: &[u64]| turns([form(&[1, 2], &[3]), form(&[1, 2, 3, 4], &[5, 6]), form(third, &[9])]);
             let (is_good, output) = checked(&of(&[1, 2, 3, 4, 5, 6, 7]));
             let line = "3 turns, 2 of 2 prompts begin with the one before (by tokens)\n";
             assert_eq!(output, format!("a: {line}{}", line.replace("3 turns, ", "1 rollout, 3 turns: ")));
@@ -378,15 +369,9 @@ mod tests {
 
     #[test]
     fn messages_are_compared_where_there_are_no_tokens() {
-        let none = || Json::Null;
-        let whole =
-            [begun(), turn(1, none()).to_vec(), turn(2, vllm(&[1], &[2])).to_vec(), turn(3, none()).to_vec()]
-                .concat();
-        assert!(
-            checked(&whole)
-                .1
-                .starts_with("a: 3 turns, 2 of 2 prompts begin with the one before (by messages)\n")
-        );
+        let whole = turns([Json::Null, vllm(&[1], &[2]), Json::Null]);
+        let words = "a: 3 turns, 2 of 2 prompts begin with the one before (by messages)\n";
+        assert!(checked(&whole).1.starts_with(words));
         let mut replaced = whole.clone();
         replaced.insert(5, message(1, "system", "another"));
         assert_eq!(lines(&replaced), ["turn 2: message 0 is another one than before"]);
@@ -414,9 +399,7 @@ mod tests {
         let mut summary = call(3, 900, Json::Null);
         summary["is_summary"] = true.into();
         let compacted = [
-            begun(),
-            turn(1, vllm(&[1], &[2])).to_vec(),
-            turn(2, vllm(&[1, 2, 3], &[4])).to_vec(),
+            turns([vllm(&[1], &[2]), vllm(&[1, 2, 3], &[4])]),
             vec![summary, message(2, "summary", "in short")],
             turn(3, vllm(&[1, 7], &[8])).to_vec(),
             turn(4, vllm(&[1, 7, 8, 9], &[1])).to_vec(),
@@ -442,9 +425,7 @@ mod tests {
     fn rollouts_have_a_line_each_and_one_that_begins_again_is_another() {
         let mut entries = Vec::new();
         for id in ["a", "b"] {
-            for mut entry in
-                [begun(), turn(1, vllm(&[1], &[2])).to_vec(), turn(2, vllm(&[1, 3], &[4])).to_vec()].concat()
-            {
+            for mut entry in turns([vllm(&[1], &[2]), vllm(&[1, 3], &[4])]) {
                 entry["rollout"] = id.into();
                 entries.push(entry);
             }

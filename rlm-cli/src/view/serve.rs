@@ -1,8 +1,5 @@
 //! The page, served from a loopback address to whoever has the token, and kept up to date by server-sent events.
 //!
-//! All paths begin with a part that nobody can guess. A browser sends a cookie to every port of a host, but only with requests for
-//! the cookie's path: so servers on other ports never get it.
-//!
 //! | path | what |
 //! | --- | --- |
 //! | `/runs` | the recorded runs, as JSON |
@@ -13,10 +10,8 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::fs::{DirBuilder, File};
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -24,8 +19,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use axum::Router;
 use axum::extract::{Path as UrlPath, Query, Request, State};
-use axum::http::header::{CONNECTION, COOKIE, HOST, ORIGIN, SET_COOKIE};
-use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::http::header::{CONNECTION, SET_COOKIE};
+use axum::http::{HeaderName, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Json, Redirect, Response};
@@ -34,11 +29,8 @@ use futures_util::stream::{Stream, unfold};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use nix::fcntl::OFlag;
-use nix::unistd::geteuid;
 use rlm_core::ids::is_rollout_id;
 use rlm_core::text::hex;
-use rlm_rootd::Secret;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
@@ -46,6 +38,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
+use super::access::{Access, HEADERS, Refusal};
 use super::html;
 use super::live::{Live, yield_to_others};
 use super::row::rows;
@@ -54,7 +47,7 @@ use crate::lock::lock;
 use crate::runs::Runs;
 use crate::tell;
 use crate::text;
-use crate::usage::{Usage, refuse};
+use crate::usage::Usage;
 
 /// The port, unless another program has it: pages that are open find the next server.
 const PORT: u16 = 7569;
@@ -109,11 +102,7 @@ pub(crate) struct Serving(Arc<Page>);
 
 #[derive(Debug)]
 struct Page {
-    secret: Secret,
-    /// The beginning of all paths. Each port has its own.
-    base: String,
-    /// The name and the value of the cookie. Each port has its own.
-    cookie: (String, Secret),
+    access: Access,
     runs: Option<Runs>,
     file: Option<PathBuf>,
     /// The path of the trajectory that was asked for.
@@ -138,31 +127,21 @@ impl Server {
             })?,
         };
         listener.set_nonblocking(true)?;
-        let port = listener.local_addr()?.port();
-        let secret = secret(environment)?;
-        let of_port = Sha256::digest(format!("{}:{port}", secret.reveal()));
-        let base = format!("/{}", hex(&of_port[..8]));
-        let (first, file) = match shown {
-            Shown::Run(id) => (format!("{base}/run/{id}"), None),
-            Shown::File(file) => (format!("{base}/file/{}", name_of(&file)), Some(file)),
+        let access = Access::new(listener.local_addr()?.port(), environment)?;
+        let (path, file) = match shown {
+            Shown::Run(id) => (format!("run/{id}"), None),
+            Shown::File(file) => (format!("file/{}", name_of(&file)), Some(file)),
         };
-        let page = Page {
-            secret,
-            base,
-            cookie: (format!("rlm_{port}"), Secret::new(&hex(&of_port[8..]))),
-            runs: Runs::of(environment),
-            file,
-            first,
-            lengths,
-            lives: Mutex::default(),
-        };
+        let first = format!("{}/{path}", access.base);
+        let page =
+            Page { access, runs: Runs::of(environment), file, first, lengths, lives: Mutex::default() };
         Ok(Self { listener, page: Arc::new(page) })
     }
 
     /// The address to open, which holds the token.
     pub(crate) fn address(&self) -> io::Result<String> {
         let (host, page) = (self.listener.local_addr()?, &self.page);
-        Ok(format!("http://{host}{}?token={}", page.first, page.secret.reveal()))
+        Ok(format!("http://{host}{}?token={}", page.first, page.access.token()))
     }
 
     /// Serves until the process ends, on a thread that leaves the processors to others.
@@ -198,44 +177,6 @@ impl Serving {
     }
 }
 
-/// The token. It is kept, so that pages that are open find the next server.
-fn secret(environment: &Environment) -> anyhow::Result<Secret> {
-    let new = Secret::random().context("the system has no random bytes")?;
-    let Some(dir) = environment.state_dir() else { return Ok(new) };
-    let file = dir.join("page-token");
-    let keep = || -> io::Result<Option<Secret>> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-        // Only the owner can read a temporary file.
-        let mut made = tempfile::NamedTempFile::new_in(&dir)?;
-        made.write_all(new.reveal().as_bytes())?;
-        match made.persist_noclobber(&file) {
-            Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => return Err(error.error),
-            _ => {}
-        }
-        // The file may be a link or a FIFO that somebody put there.
-        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-        let mut kept = File::options().read(true).custom_flags(flags.bits()).open(&file)?;
-        let found = kept.metadata()?;
-        let is_ours = found.is_file() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
-        let mut text = String::new();
-        let is_token =
-            is_ours && found.len() == new.reveal().len() as u64 && kept.read_to_string(&mut text).is_ok();
-        let is_token = is_token && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        Ok(is_token.then(|| Secret::new(&text)))
-    };
-    match keep() {
-        Ok(Some(kept)) => Ok(kept),
-        Ok(None) => {
-            let words = "holds no token that only its user can read: remove it";
-            refuse!("{} {words}", file.display())
-        }
-        Err(error) => {
-            tell(format_args!("rlm: the page's token is a new one each time: {}: {error}", file.display()));
-            Ok(new)
-        }
-    }
-}
-
 async fn serve(Server { listener, page }: Server) -> io::Result<()> {
     let below = Router::new()
         .route("/runs", get(runs))
@@ -243,8 +184,10 @@ async fn serve(Server { listener, page }: Server) -> io::Result<()> {
         .route("/{kind}/{name}/events", get(events))
         .route("/{kind}/{name}/body", get(body))
         .route("/{kind}/{name}/search", get(search));
-    let app =
-        Router::new().nest(&page.base, below).layer(from_fn_with_state(page.clone(), check)).with_state(page);
+    let app = Router::new()
+        .nest(&page.access.base, below)
+        .layer(from_fn_with_state(page.clone(), check))
+        .with_state(page);
     let listener = TcpListener::from_std(listener)?;
     let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
@@ -268,28 +211,10 @@ async fn serve(Server { listener, page }: Server) -> io::Result<()> {
     }
 }
 
-/// Why a request is refused.
-#[derive(Debug)]
-struct Refusal(StatusCode, String);
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        (self.0, self.1).into_response()
-    }
-}
-
 #[derive(Deserialize)]
 struct Token {
     token: Option<String>,
 }
-
-const HEADERS: [(HeaderName, &str); 5] = [
-    (HeaderName::from_static("cache-control"), "no-store"),
-    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    (HeaderName::from_static("referrer-policy"), "no-referrer"),
-    (HeaderName::from_static("x-content-type-options"), "nosniff"),
-    (HeaderName::from_static("x-frame-options"), "DENY"),
-];
 
 /// Lets a request through if it has the token, and comes from this page or from no page.
 async fn check(
@@ -300,17 +225,15 @@ async fn check(
 ) -> Response {
     // The connection of a refused request is closed, so that it takes nobody's place.
     const CLOSE: [(HeaderName, &str); 1] = [(CONNECTION, "close")];
-    let answer = match allowed(&page, request.headers()) {
+    let answer = match page.access.allows(request.headers()) {
         Err(refusal) => (CLOSE, refusal).into_response(),
-        Ok(_) if token.as_ref().is_some_and(|token| page.secret.is(token.as_bytes())) => {
+        Ok(_) if token.as_ref().is_some_and(|token| page.access.is_token(token)) => {
             // The address without the token can be shown and copied.
-            let (name, pass) = &page.cookie;
-            let cookie = format!("{name}={}; HttpOnly; SameSite=Lax; Path={}", pass.reveal(), page.base);
             let path = match request.uri().path() {
                 "/" => page.first.clone(),
                 path => format!("/{}", path.trim_start_matches('/')),
             };
-            ([(SET_COOKIE, cookie)], Redirect::to(&path)).into_response()
+            ([(SET_COOKIE, page.access.cookie())], Redirect::to(&path)).into_response()
         }
         Ok(false) => {
             let words = "This page needs the token that rlm printed: open that address.\n";
@@ -319,34 +242,6 @@ async fn check(
         Ok(true) => next.run(request).await,
     };
     (HEADERS, answer).into_response()
-}
-
-/// Reports whether a request has the token.
-fn allowed(page: &Page, headers: &HeaderMap) -> Result<bool, Refusal> {
-    let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let (name, port) =
-        header(HOST.as_str()).map(|host| host.rsplit_once(':').unwrap_or((host, "80"))).unzip();
-    let is_port = port.is_some_and(|port| port.parse::<u16>().is_ok());
-    if !(is_port && matches!(name, Some("127.0.0.1" | "localhost"))) {
-        let words = "Host must be 127.0.0.1 or localhost: open the address that rlm printed.\n";
-        return Err(Refusal(StatusCode::FORBIDDEN, words.to_owned()));
-    }
-    let own = header(HOST.as_str()).map(|host| format!("http://{host}"));
-    let is_ours = match (header("sec-fetch-site"), header(ORIGIN.as_str())) {
-        // A link that is followed from elsewhere.
-        (Some("cross-site" | "same-site"), None) => {
-            header("sec-fetch-mode") == Some("navigate") && header("sec-fetch-dest") == Some("document")
-        }
-        (Some("cross-site" | "same-site"), Some(_)) => false,
-        (_, origin) => origin.is_none_or(|origin| own.as_deref() == Some(origin)),
-    };
-    if !is_ours {
-        return Err(Refusal(StatusCode::FORBIDDEN, "Another page asked for this.\n".to_owned()));
-    }
-    let cookies = header(COOKIE.as_str()).unwrap_or_default().split(';').map(str::trim);
-    let (name, pass) = &page.cookie;
-    let mut passes = cookies.filter_map(|cookie| cookie.strip_prefix(name)?.strip_prefix('='));
-    Ok(passes.any(|shown| pass.is(shown.as_bytes())))
 }
 
 impl Page {
@@ -412,9 +307,10 @@ async fn runs(State(page): State<Arc<Page>>) -> Result<Json<Vec<Listed>>, Refusa
         .iter()
         .map(|file| Listed { path: page.first.clone(), words: text::word(&file.display().to_string()) });
     let recorded = page.runs.as_ref().map(Runs::described).unwrap_or_default();
-    let of_runs = recorded
-        .into_iter()
-        .map(|(id, words)| Listed { path: format!("{}/run/{id}", page.base), words: text::word(&words) });
+    let of_runs = recorded.into_iter().map(|(id, words)| Listed {
+        path: format!("{}/run/{id}", page.access.base),
+        words: text::word(&words),
+    });
     Ok(Json(of_file.chain(of_runs).collect()))
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value as Json, json};
 use super::*;
 use crate::arguments::SortKey;
 
+mod logs;
 mod reasoning;
 
 const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
@@ -16,6 +17,11 @@ const FIXED: [&str; 9] =
 /// Text that must never appear unescaped.
 const HOSTILE: &str =
     "\u{1b}]0;owned\u{7}\u{1b}[2J\r\u{9b}31m\u{202e}</pre></script><script>alert(1)</script>\"'&amp;\0";
+
+/// The rollouts of a file, or the one asked for, and remarks.
+fn collected(input: &str, asked_for: Option<&str>) -> anyhow::Result<(Rollouts, Vec<String>)> {
+    collect(input.as_bytes(), None, asked_for, IN_TERMINAL)
+}
 
 fn rollouts(input: &str, lengths: Lengths) -> Rollouts {
     collect(input.as_bytes(), None, None, lengths).unwrap().0
@@ -122,7 +128,7 @@ fn no_text_of_a_model_steers_the_terminal() {
         let unsafe_one = shown.chars().find(|c| c.is_control() && *c != '\n' || *c == '\u{202e}');
         assert_eq!(unsafe_one, None);
     }
-    let error = collect(input.as_bytes(), None, Some(HOSTILE), IN_TERMINAL).unwrap_err().to_string();
+    let error = collected(&input, Some(HOSTILE)).unwrap_err().to_string();
     assert!(!error.chars().any(char::is_control), "{error:?}");
 }
 
@@ -190,13 +196,13 @@ fn several_rollouts_are_listed_first_and_each_is_whole() {
     );
     assert!(trees.starts_with(short_tree(EXAMPLE).trim_end()));
     assert!(trees.ends_with(&short_tree(&second)));
-    let (one, _) = collect(interleaved.as_bytes(), None, Some("letters-2"), IN_TERMINAL).unwrap();
+    let (one, _) = collected(&interleaved, Some("letters-2")).unwrap();
     assert_eq!(tree(&one, false, false), short_tree(&second));
     let page = page(&interleaved, ON_A_PAGE);
     let listed = rows_of(&page);
     assert_eq!((&listed[1]["at"], &listed[1]["id"]), (&json!(1), &json!("letters-2")));
     assert!(page.contains("<script type=\"text/html\" id=\"body1\">\n<article"));
-    let error = collect(interleaved.as_bytes(), None, Some("letters-3"), IN_TERMINAL).unwrap_err();
+    let error = collected(&interleaved, Some("letters-3")).unwrap_err();
     assert_eq!(error.to_string(), "no rollout `letters-3`: the file has letters-1, letters-2");
 }
 
@@ -258,7 +264,7 @@ fn an_id_that_begins_again_is_another_rollout() {
     let child = changed(|entry| {
         (entry["rollout"], entry["depth"], entry["parent"]) = ("a.1".into(), 1.into(), "a".into());
     });
-    let (attempts, _) = collect(child.repeat(2).as_bytes(), None, Some("a.1"), IN_TERMINAL).unwrap();
+    let (attempts, _) = collected(&child.repeat(2), Some("a.1")).unwrap();
     let whole = tree(&attempts, false, false);
     assert_eq!(whole.matches("\nrollout a.1 · ").count(), 2, "{whole}");
     assert_eq!(whole.matches("the answer is final").count(), 2, "{whole}");
@@ -272,7 +278,7 @@ fn a_file_that_is_being_written_is_shown_as_far_as_it_goes() {
         let shown = short_tree(&written);
         assert!(shown.ends_with("└─ no end: it runs, or its host was killed\n"), "{shown}");
         let part = &EXAMPLE[..written.len() + 40];
-        let (rollouts, remarks) = collect(part.as_bytes(), None, None, IN_TERMINAL).unwrap();
+        let (rollouts, remarks) = collected(part, None).unwrap();
         assert_eq!(tree(&rollouts, false, false), shown);
         let line = end + 1;
         let remark =
@@ -339,12 +345,9 @@ fn a_prompt_that_took_several_requests_is_one_with_its_last_reply() {
 #[test]
 fn unknown_entries_are_remarked_on() {
     let input = format!("{EXAMPLE}{{\"rollout\":\"letters-1\",\"time\":1,\"event\":\"dream\"}}\n");
-    let (_, remarks) = collect(input.as_bytes(), None, None, IN_TERMINAL).unwrap();
+    let (_, remarks) = collected(&input, None).unwrap();
     assert_eq!(remarks, ["1 entry of an unknown kind: use a newer version of rlm to see more"]);
-    assert_eq!(
-        collect(&b"\n"[..], None, None, IN_TERMINAL).unwrap_err().to_string(),
-        "no rollout in the file"
-    );
+    assert_eq!(collected("\n", None).unwrap_err().to_string(), "no rollout in the file");
 }
 
 #[test]
@@ -369,103 +372,10 @@ fn the_environment_decides_on_colours_and_pager() {
     assert_eq!(piped.tree_style(false).width, DEFAULT_WIDTH);
 }
 
-/// A log of rlms 0.1.3 with long texts cut: a completion with a child and an error, and a second one.
-const RLMS_LOG: &str = include_str!("../../testdata/rlms-log.jsonl");
-
 fn exported(input: &str, asked_for: Option<&str>) -> anyhow::Result<String> {
     let mut output = Vec::new();
     export(input.as_bytes(), asked_for, &mut output)?;
     Ok(String::from_utf8(output).unwrap())
-}
-
-#[test]
-fn a_log_of_rlms_as_a_tree() {
-    insta::assert_snapshot!(short_tree(RLMS_LOG));
-}
-
-#[test]
-fn the_example_as_a_log_of_rlms() {
-    let log = exported(EXAMPLE, None).unwrap();
-    let lines: Vec<Json> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    insta::assert_snapshot!(serde_json::to_string_pretty(&lines).unwrap());
-}
-
-#[test]
-fn a_log_of_rlms_comes_back_as_it_went() {
-    let log = exported(EXAMPLE, None).unwrap();
-    let calls = |rollouts: &Rollouts| {
-        let steps = rollouts.list.iter().flat_map(|rollout| &rollout.turns).flat_map(|turn| &turn.steps);
-        let calls = steps.filter_map(|step| match step {
-            rollouts::Step::Call(call) if call.output.is_some() => {
-                let output = call.output.as_ref().unwrap();
-                Some(format!("{:?} {:?} {}", call.input, output.stdout, call.batches.len()))
-            }
-            _ => None,
-        });
-        calls.collect::<Vec<_>>()
-    };
-    let (before, after) = (rollouts(EXAMPLE, IN_TERMINAL), rollouts(&log, IN_TERMINAL));
-    assert!(!calls(&before).is_empty());
-    assert_eq!(calls(&before), calls(&after));
-    assert_eq!(before.list[0].turns.last().unwrap().number, after.list[0].turns.last().unwrap().number);
-    // A second export changes nothing but what rlms does not have.
-    let again = exported(&log, None).unwrap();
-    assert_eq!(again.lines().count(), log.lines().count());
-}
-
-#[test]
-fn a_log_of_rlms_that_is_wrong_is_named() {
-    let (whole, rest) = RLMS_LOG.split_at(RLMS_LOG.rfind("{\"type\"").unwrap());
-    let (rollouts, remarks) =
-        collect(format!("{whole}{}", &rest[..40]).as_bytes(), None, None, IN_TERMINAL).unwrap();
-    assert_eq!((rollouts.list.len(), remarks[0].starts_with("line 6 is cut off after 40 bytes")), (2, true));
-    let error =
-        collect(&b"{\"type\": \"iteration\"}\n"[..], None, None, IN_TERMINAL).unwrap_err().to_string();
-    assert!(error.starts_with("line 1 is not one of RLMLogger: missing field `iteration`"), "{error}");
-    let error = collect(&b"{\"type\": \"metadata\"}\n"[..], None, None, IN_TERMINAL).unwrap_err().to_string();
-    assert_eq!(error, "no rollout in the file");
-    let error = exported(RLMS_LOG, None).unwrap_err().to_string();
-    assert!(
-        error.starts_with("RLMLogger has a file for each rollout: choose one with --rollout ("),
-        "{error}"
-    );
-    assert_eq!(exported(RLMS_LOG, Some("2")).unwrap().lines().count(), 2);
-    assert!(
-        exported(RLMS_LOG, Some("7")).unwrap_err().to_string().starts_with("no rollout `7`: the file has ")
-    );
-}
-
-#[test]
-fn hostile_text_in_a_log_of_rlms_is_visible() {
-    let mut hostile = String::new();
-    for line in RLMS_LOG.lines() {
-        let mut line: Json = serde_json::from_str(line).unwrap();
-        spoil(&mut line);
-        hostile.push_str(&format!("{line}\n"));
-    }
-    let (tree, page) = (short_tree(&hostile), page(&hostile, ON_A_PAGE));
-    assert!(tree.contains("owned") && page.contains("owned"));
-    for bad in ["\u{1b}", "\r", "\u{9b}", "\0"] {
-        assert!(!tree.contains(bad), "{bad:?}");
-    }
-    assert!(!page.contains("<script>alert"));
-}
-
-/// Replaces texts that models and programs wrote.
-fn spoil(value: &mut Json) {
-    match value {
-        Json::Object(fields) => {
-            for (name, value) in fields.iter_mut().filter(|(name, _)| *name != "timestamp" && *name != "type")
-            {
-                match value {
-                    Json::String(text) if name != "role" => *text = HOSTILE.to_owned(),
-                    other => spoil(other),
-                }
-            }
-        }
-        Json::Array(items) => items.iter_mut().for_each(spoil),
-        _ => {}
-    }
 }
 
 /// A rollout with children: when each ran, and what it cost.

@@ -262,7 +262,7 @@ fn of_variable(
 mod tests {
     use clap::{Args as _, FromArgMatches as _};
 
-    use super::table::{CALL_TIMEOUT, LANGUAGE, MAX_TURNS, MODEL, PYTHON};
+    use super::table::{CALL_TIMEOUT, LANGUAGE, MAX_TURNS, PYTHON};
     use super::*;
 
     fn flags(arguments: &[&str]) -> Flags {

@@ -294,9 +294,9 @@ mod tests {
         let (null, empty) = (Json::Null, json!(""));
         // DeepSeek, LiteLLM, OpenAI.
         assert_eq!(content(&[null.clone(), empty.clone()]), empty);
-        assert_eq!(content(&[empty.clone()]), empty);
+        assert_eq!(content(std::slice::from_ref(&empty)), empty);
         assert_eq!(content(&[empty.clone(), null.clone()]), null);
-        assert_eq!(content(&[null.clone()]), null);
+        assert_eq!(content(std::slice::from_ref(&null)), null);
         assert_eq!(message([json!({"refusal": null})])["content"], null);
         assert_eq!(content(&[empty, "a".into(), null]), json!("a"));
     }

@@ -64,34 +64,9 @@ pub fn delivered(calling: PaidToolFuture<'_>) -> ToolFuture<'_> {
     })
 }
 
-impl<T: RootTool + ?Sized> RootTool for Arc<T> {
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn description(&self) -> &str {
-        (**self).description()
-    }
-
-    fn parameters(&self) -> &Json {
-        (**self).parameters()
-    }
-
-    fn checks_arguments(&self) -> bool {
-        (**self).checks_arguments()
-    }
-
-    fn time_limit(&self) -> Option<Duration> {
-        (**self).time_limit()
-    }
-
-    fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
-        (**self).call(call, deadline)
-    }
-
-    fn call_with_receipt(&self, call: Call, deadline: Instant) -> PaidToolFuture<'_> {
-        (**self).call_with_receipt(call, deadline)
-    }
+/// The moment at which a call that is made now needs its result: a twentieth of its time, a second at most, is for the reply.
+pub(crate) fn due(deadline: Instant, now: Instant) -> Instant {
+    deadline - (deadline.saturating_duration_since(now) / 20).min(Duration::from_secs(1))
 }
 
 /// A call that failed. A text becomes [`Self::Failed`].

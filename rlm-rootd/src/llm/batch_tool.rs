@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::sub_llm::{Completion, SubLlm};
 use crate::paid::{Paid, Receipt};
-use crate::tool::{PaidToolFuture, RootTool, ToolError, ToolFuture, delivered};
+use crate::tool::{PaidToolFuture, RootTool, ToolError, ToolFuture, delivered, due};
 
 /// Beginning of the text that stands for a missing answer.
 const ERROR: &str = "Error in sub-LLM call: ";
@@ -72,7 +72,7 @@ impl Asker {
         let mut failed = answers.iter().flatten().count() - before;
         let count = answers.len();
         let answered = |at: usize, completion: &Completion| way.add(&asked[at].1, completion.clone());
-        let results = self.sub_llm.batch_of(texts, deadline - margin(deadline, started), answered).await;
+        let results = self.sub_llm.batch_of(texts, due(deadline, started), answered).await;
         for ((place, _), result) in asked.iter().zip(results) {
             answers[*place] = Some(match result {
                 Ok(completion) => completion.text,
@@ -183,11 +183,6 @@ fn prompts(call: Call) -> Result<Vec<Value>, ToolError> {
         Value::Str(_) => refuse("prompts must be a list of str, not str: wrap it in a list".to_owned()),
         other => refuse(format!("prompts must be a list of str, not {}", other.type_name())),
     }
-}
-
-/// Time kept back for sending the reply: a twentieth of what is left, at most a second.
-fn margin(deadline: Instant, now: Instant) -> Duration {
-    (deadline.saturating_duration_since(now) / 20).min(Duration::from_secs(1))
 }
 
 fn summary(tool: &str, [count, failed, before]: [usize; 3], time: Duration) -> String {

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use self::context::Context;
-use self::definitions::Operation;
+use self::definitions::TOOLS;
 pub use self::definitions::{NAV_INFO, NAV_LS, NAV_OUTLINE, NAV_READ, NAV_SEARCH};
 pub use self::rules::{IgnoreRules, Ignored, InvalidPattern, is_version_control};
 use self::tool::{NavigationTool, Shared};
@@ -85,8 +85,7 @@ impl Navigation {
     /// The five tools.
     #[must_use]
     pub fn tools(&self) -> Vec<Tool> {
-        let tool = |operation| NavigationTool::new(operation, self.0.clone());
-        let tools = Operation::ALL.into_iter().map(|operation| Tool::new(tool(operation)));
+        let tools = TOOLS.iter().map(|tool| Tool::new(NavigationTool::new(tool, self.0.clone())));
         tools.map(|tool| tool.expect("the names are identifiers and the schemas are valid")).collect()
     }
 }

@@ -17,9 +17,7 @@ use axum::Router;
 use axum::routing::post;
 use rlm_core::pickle::{Dict, Value};
 use rlm_core::root_tool::{Call, Serialization};
-use rlm_rootd::{
-    Listener, Registration, RolloutConfig, RootTool as _, Rootd, RootdConfig, Secret, Tool, load_tools,
-};
+use rlm_rootd::{Listener, Registration, RolloutConfig, Rootd, RootdConfig, Secret, Tool, load_tools};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

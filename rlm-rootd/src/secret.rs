@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use rlm_core::text::hex;
 use subtle::ConstantTimeEq;
 
 /// Random bytes of a secret.
@@ -20,9 +21,7 @@ impl Secret {
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; BYTES];
         getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-        let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
-        let text: String = bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect();
-        Ok(Self(text.into()))
+        Ok(Self::new(&hex(&bytes)))
     }
 
     /// A secret that was made elsewhere.

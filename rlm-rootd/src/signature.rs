@@ -179,6 +179,15 @@ pub(crate) fn names(schema: &Json) -> Option<Vec<String>> {
     Some(schema.get("properties")?.as_object()?.keys().cloned().collect())
 }
 
+/// Arguments with their names. Those by position take these names in their order.
+pub(crate) fn named<'a>(names: &'a [String], call: &'a Call) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    let by_name = call.kwargs.iter().filter_map(|(key, value)| match key {
+        Value::Str(name) => Some((&**name, value)),
+        _ => None,
+    });
+    names.iter().map(String::as_str).zip(&call.args).chain(by_name)
+}
+
 fn refuses_nothing(schema: &Json) -> bool {
     match schema {
         Json::Object(keywords) => keywords.keys().all(|keyword| ANNOTATIONS.contains(&keyword.as_str())),

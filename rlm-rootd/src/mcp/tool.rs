@@ -51,14 +51,9 @@ impl McpTool {
         if call.args.len() > names.len() {
             return Err(ToolError::Arguments(format!("{} takes its arguments by name alone", self.name)));
         }
-        let by_name = call.kwargs.iter().filter_map(|(key, value)| match key {
-            Value::Str(name) => Some((name.to_string(), value)),
-            _ => None,
-        });
-        let arguments = names.into_iter().zip(&call.args).chain(by_name);
-        let json = arguments.map(|(name, value)| match value.to_json(MAX_BODY_BYTES) {
-            Ok(json) => Ok((name, json)),
-            Err(error) => Err(ToolError::Arguments(signature::not_json(&self.name, &name, error))),
+        let json = signature::named(&names, call).map(|(name, value)| match value.to_json(MAX_BODY_BYTES) {
+            Ok(json) => Ok((name.to_owned(), json)),
+            Err(error) => Err(ToolError::Arguments(signature::not_json(&self.name, name, error))),
         });
         json.collect()
     }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::time::Duration;
 
 use super::lookup::{Variables, find, usual_variables};
-use super::run::{Exit, RunError, run};
+use super::run::{ProgramOutput, RunError, run};
 use super::spawner::Spawner;
 
 /// A program that can be run many times, also at once. It gets no arguments, and of the environment only the variables that a
@@ -19,17 +19,6 @@ pub struct Program {
     dir: PathBuf,
     env: Variables,
     spawner: Spawner,
-}
-
-/// The output of a program that ended by itself.
-#[derive(Debug)]
-pub struct ProgramOutput {
-    /// The exit status of the program.
-    pub status: ExitStatus,
-    /// The standard output of the program.
-    pub output: Vec<u8>,
-    /// The end of the program's standard error.
-    pub error_tail: String,
 }
 
 /// Why a program has no output.
@@ -85,10 +74,8 @@ impl Program {
         let mut command = Command::new(&self.path);
         command.current_dir(&self.dir).env_clear().envs(&self.env);
         let running = run(&self.spawner, command, input, max_output);
-        let ran =
-            tokio::time::timeout(limit, running).await.map_err(|_late| ProgramError::TimedOut(limit))?;
-        let Exit { status, output, error_tail } = ran?;
-        Ok(ProgramOutput { status, output, error_tail })
+        let ran = tokio::time::timeout(limit, running).await;
+        Ok(ran.map_err(|_late| ProgramError::TimedOut(limit))??)
     }
 }
 

@@ -11,8 +11,9 @@ mod spawner;
 mod stdio_server;
 mod tool;
 
-pub use self::alone::{Program, ProgramError, ProgramOutput};
+pub use self::alone::{Program, ProgramError};
 pub(crate) use self::lookup::{Variables, find, usual_variables};
+pub use self::run::ProgramOutput;
 pub(crate) use self::spawner::Spawner;
 pub(crate) use self::stdio_server::StdioServer;
 pub(crate) use self::tool::{MAX_OUTPUT_BYTES, OutputFormat, ProgramTool, Shared};

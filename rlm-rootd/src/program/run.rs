@@ -22,13 +22,15 @@ const ERROR_TAIL_BYTES: usize = 4 << 10;
 /// Most bytes that are read of a stream after its program has ended: the most that a pipe holds.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// The end of a program that ended by itself.
+/// The output of a program that ended by itself.
 #[derive(Debug)]
-pub(super) struct Exit {
-    pub(super) status: ExitStatus,
-    pub(super) output: Vec<u8>,
+pub struct ProgramOutput {
+    /// The exit status of the program.
+    pub status: ExitStatus,
+    /// The standard output of the program.
+    pub output: Vec<u8>,
     /// The end of the program's standard error.
-    pub(super) error_tail: String,
+    pub error_tail: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +50,7 @@ pub(super) async fn run(
     mut command: Command,
     input: Vec<u8>,
     max_output: usize,
-) -> Result<Exit, RunError> {
+) -> Result<ProgramOutput, RunError> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut program = spawner.spawn(command).await.map_err(RunError::Start)?;
     let ended = exit_of(program.child())?;
@@ -72,7 +74,7 @@ pub(super) async fn run(
     output.rest()?;
     errors.rest()?;
     let error_tail = String::from_utf8_lossy(&errors.bytes).into_owned();
-    Ok(Exit { status, output: output.bytes, error_tail })
+    Ok(ProgramOutput { status, output: output.bytes, error_tail })
 }
 
 /// A sentence without its subject, the program.

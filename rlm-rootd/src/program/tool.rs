@@ -12,7 +12,7 @@ use rlm_core::root_tool::{Call, MAX_BODY_BYTES, Reply};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::run::{Exit, how_it_ended, run};
+use super::run::{ProgramOutput, how_it_ended, run};
 use super::spawner::Spawner;
 use crate::offload::{LARGE_BYTES, LargeWork, value_bytes};
 use crate::signature;
@@ -134,12 +134,7 @@ impl ProgramTool {
 }
 
 fn named(tool: &str, names: &[String], call: &Call) -> Result<Vec<u8>, ToolError> {
-    let by_position = names.iter().map(String::as_str).zip(&call.args);
-    let by_name = call.kwargs.iter().filter_map(|(key, value)| match key {
-        Value::Str(name) => Some((&**name, value)),
-        _ => None,
-    });
-    document(tool, by_position.chain(by_name))
+    document(tool, signature::named(names, call))
 }
 
 fn unnamed(tool: &str, call: Call) -> Result<Vec<u8>, ToolError> {
@@ -168,7 +163,7 @@ fn document<'a>(
 }
 
 /// The exit status of a failed program, and the end of its standard error.
-fn ending(exit: &Exit) -> String {
+fn ending(exit: &ProgramOutput) -> String {
     let how = how_it_ended(exit.status);
     match exit.error_tail.trim() {
         "" => how,

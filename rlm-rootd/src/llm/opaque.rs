@@ -1,94 +1,50 @@
 //! Removes signatures and encrypted reasoning from the texts of servers: errors quote requests, and go into logs.
 
-/// Names of fields whose text is a signature, or encrypted.
-const NAMES: [&str; 7] = [
-    "signature",
-    "thought_signature",
-    "thoughtSignature",
-    "encrypted_content",
-    "reasoning_signature",
-    "reasoning_opaque",
-    "data",
-];
+use std::ops::Range;
+use std::sync::LazyLock;
 
-/// Letters without a gap that are taken for a signature, whatever the name of their field.
-const LONG: usize = 80;
+use regex_automata::meta::Regex;
+
+/// A field by whose name its text is a signature, or encrypted: in JSON, in JSON that is a text in JSON, and in Python's form.
+/// A value that is cut off may lack its closing quote.
+static NAMED: LazyLock<Regex> = LazyLock::new(|| {
+    let names = "signature|thought_signature|thoughtSignature|encrypted_content|reasoning_signature|reasoning_opaque|data";
+    let before = format!(r#"["'](?:{names})\\*["']\s*:\s*\\*"#);
+    let value = r#"(?:"([^"]+?)\\*(?:"|\z)|'([^']+?)\\*(?:'|\z))"#;
+    Regex::new(&format!("{before}{value}")).expect("the pattern is valid")
+});
+
+/// Letters, digits and the signs of base64 without a gap, which may be a signature whatever the name of their field.
+static LONG: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new("[A-Za-z0-9+/_=-]{80,}").expect("the pattern is valid"));
 
 /// The text in place of a signature.
 const GAP: &str = "[signature]";
 
 /// The text without the signatures and the encrypted reasoning in it.
 pub(super) fn without_signatures(text: &str) -> String {
-    without_long_runs(&without_named(text))
+    let named =
+        NAMED.captures_iter(text).filter_map(|found| found.get_group(1).or_else(|| found.get_group(2)));
+    let text = with_gaps(text, named.map(|value| value.range()));
+    let long =
+        LONG.find_iter(&text).map(|found| found.range()).filter(|run| is_signature(&text[run.clone()]));
+    with_gaps(&text, long)
 }
 
-/// Leaves out the texts of fields by their names, in JSON, in JSON that is a text in JSON, and in Python's form.
-fn without_named(text: &str) -> String {
-    let (mut kept, mut rest) = (String::with_capacity(text.len()), text);
-    while let Some((before, value, after)) = next_named(rest) {
-        kept.push_str(before);
-        kept.push_str(if value.is_empty() { "" } else { GAP });
-        rest = after;
+/// The text with gaps in place of these parts.
+fn with_gaps(text: &str, parts: impl Iterator<Item = Range<usize>>) -> String {
+    let (mut kept, mut end) = (String::with_capacity(text.len()), 0);
+    for part in parts {
+        kept.push_str(&text[end..part.start]);
+        kept.push_str(GAP);
+        end = part.end;
     }
-    kept.push_str(rest);
-    kept
-}
-
-/// The text up to the first value with one of the names, the value, and what follows.
-fn next_named(text: &str) -> Option<(&str, &str, &str)> {
-    let mut from = 0;
-    loop {
-        let (at, name) = NAMES
-            .iter()
-            .filter_map(|name| text[from..].find(name).map(|at| (from + at, *name)))
-            .min_by_key(|(at, name)| (*at, usize::MAX - name.len()))?;
-        let after = at + name.len();
-        if let Some(value) = value_at(text, at, after) {
-            let end = value_end(text, value);
-            return Some((&text[..value], &text[value..end], &text[end..]));
-        }
-        from = after;
-    }
-}
-
-/// The start of a value's text after its name: both are in quotes, which may be escaped, with a colon between them.
-fn value_at(text: &str, name: usize, after: usize) -> Option<usize> {
-    let is_quote = |letter: char| letter == '"' || letter == '\'';
-    if !text[..name].ends_with(is_quote) {
-        return None;
-    }
-    let rest = text[after..].trim_start_matches('\\').strip_prefix(is_quote)?;
-    let rest = rest.trim_start().strip_prefix(':')?.trim_start();
-    let rest = rest.trim_start_matches('\\').strip_prefix(is_quote)?;
-    Some(text.len() - rest.len())
-}
-
-/// The end of the value that begins here: its closing quote, or the end of the text.
-fn value_end(text: &str, begin: usize) -> usize {
-    let quote = text[..begin].chars().next_back().unwrap_or('"');
-    let found = text[begin..].find(quote).map_or(text.len(), |at| begin + at);
-    begin + text[begin..found].trim_end_matches('\\').len()
-}
-
-/// Leaves out long runs of letters, digits and the signs of base64.
-fn without_long_runs(text: &str) -> String {
-    let is_part = |letter: char| letter.is_ascii_alphanumeric() || "+/_-=".contains(letter);
-    let (mut kept, mut rest) = (String::with_capacity(text.len()), text);
-    while let Some(begin) = rest.find(is_part) {
-        let length = rest[begin..].find(|letter| !is_part(letter)).unwrap_or(rest.len() - begin);
-        let run = &rest[begin..begin + length];
-        kept.push_str(&rest[..begin]);
-        kept.push_str(if is_signature(run) { GAP } else { run });
-        rest = &rest[begin + length..];
-    }
-    kept.push_str(rest);
-    kept
+    kept + &text[end..]
 }
 
 /// True for a long run with digits and capitals. Words and paths lack these, or are shorter.
 fn is_signature(run: &str) -> bool {
-    run.len() >= LONG
-        && run.contains(|letter: char| letter.is_ascii_digit())
+    run.contains(|letter: char| letter.is_ascii_digit())
         && run.contains(|letter: char| letter.is_ascii_uppercase())
 }
 

@@ -20,16 +20,8 @@ pub(super) fn names(source: &[u8], syntax: Syntax<'_>) -> Option<Vec<String>> {
     if let Some(name) = syntax.child_by_field_name("name") {
         return Some(parts(source, name));
     }
-    if let Some(mut declarator) = syntax.child_by_field_name("declarator") {
-        loop {
-            let inner = declarator.child_by_field_name("declarator").or_else(|| {
-                (declarator.kind() == "reference_declarator").then(|| declarator.named_child(0))?
-            });
-            match inner {
-                Some(inner) => declarator = inner,
-                None => return Some(parts(source, declarator)),
-            }
-        }
+    if let Some(declarator) = declarators(syntax).last() {
+        return Some(parts(source, declarator));
     }
     // `impl Trait for Type<T>`.
     let mut of_type = syntax.child_by_field_name("type")?;
@@ -70,19 +62,21 @@ pub(super) fn signature(source: &[u8], syntax: Syntax<'_>, outer: Syntax<'_>) ->
 
 /// True if a declaration declares a function: if its declarator, within pointers and references, is one.
 pub(super) fn is_of_function(syntax: Syntax<'_>) -> bool {
-    let mut declarator = syntax.child_by_field_name("declarator");
-    while let Some(at) = declarator {
-        if at.kind() == "function_declarator" {
-            // `int (*f)(void)` is a variable.
-            return at
-                .child_by_field_name("declarator")
-                .is_none_or(|inner| inner.kind() != "parenthesized_declarator");
-        }
-        let is_reference = at.kind() == "reference_declarator";
-        declarator =
-            at.child_by_field_name("declarator").or_else(|| is_reference.then(|| at.named_child(0))?);
+    match declarators(syntax).find(|declarator| declarator.kind() == "function_declarator") {
+        // `int (*f)(void)` is a variable.
+        Some(function) => function
+            .child_by_field_name("declarator")
+            .is_none_or(|inner| inner.kind() != "parenthesized_declarator"),
+        None => syntax.child_by_field_name("parameters").is_some(),
     }
-    syntax.child_by_field_name("parameters").is_some()
+}
+
+/// The declarator of a node, and those within it, from the outermost on.
+fn declarators(syntax: Syntax<'_>) -> impl Iterator<Item = Syntax<'_>> {
+    std::iter::successors(syntax.child_by_field_name("declarator"), |at| {
+        let is_reference = at.kind() == "reference_declarator";
+        at.child_by_field_name("declarator").or_else(|| is_reference.then(|| at.named_child(0))?)
+    })
 }
 
 /// `A<B, C>::d` without the parts in angle brackets.

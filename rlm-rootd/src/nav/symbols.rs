@@ -219,22 +219,15 @@ impl<'a> Finder<'a> {
             Node::WrapperOfOne if syntax.named_child_count() == 1 => Some(wrapped()),
             Node::WrapperOfOne => Some(inner()),
             Node::Closed | Node::Leading => None,
-            Node::Holds(kind) => self.holder(syntax, kind, &level, leading).or_else(|| Some(inner())),
-            Node::HoldsIfBody(kind) => match syntax.child_by_field_name("body") {
-                Some(_) => self.holder(syntax, kind, &level, leading).or_else(|| Some(inner())),
-                None => None,
-            },
-            Node::Function => {
-                let kind = if level.is_in_type { "method" } else { "function" };
-                self.function(syntax, kind, &level, leading);
+            Node::HoldsIfBody(_) if syntax.child_by_field_name("body").is_none() => None,
+            Node::Holds(kind) | Node::HoldsIfBody(kind) => {
+                self.holder(syntax, kind, &level, leading).or_else(|| Some(inner()))
+            }
+            Node::Prototype if !is_of_function(syntax) => Some(inner()),
+            Node::Function | Node::Prototype => {
+                self.function(syntax, &level, leading);
                 None
             }
-            Node::Prototype if is_of_function(syntax) => {
-                let kind = if level.is_in_type { "method" } else { "function" };
-                self.function(syntax, kind, &level, leading);
-                None
-            }
-            Node::Prototype => Some(inner()),
             Node::Leaf(kind) => {
                 let name = names(self.source, syntax)?;
                 self.add(syntax, &name, kind, &level, leading);
@@ -264,13 +257,7 @@ impl<'a> Finder<'a> {
         Some(Level { holder: holder.into(), is_in_type, ..Level::default() })
     }
 
-    fn function(
-        &mut self,
-        syntax: Syntax<'a>,
-        kind: &'static str,
-        level: &Level<'a>,
-        leading: Option<LeadingComments>,
-    ) {
+    fn function(&mut self, syntax: Syntax<'a>, level: &Level<'a>, leading: Option<LeadingComments>) {
         let Some(name) = names(self.source, syntax) else { return };
         if let Some(receiver) = syntax.child_by_field_name("receiver") {
             // Go: `(s *Server[T])`.
@@ -282,7 +269,7 @@ impl<'a> Finder<'a> {
             self.add(syntax, &name, "method", level, leading);
             return;
         }
-        let kind = if name.len() > 1 { "method" } else { kind };
+        let kind = if level.is_in_type || name.len() > 1 { "method" } else { "function" };
         self.add(syntax, &name, kind, level, leading);
     }
 

@@ -158,9 +158,7 @@ async fn removing_a_rollout_cancels_what_runs_for_it() {
     let (gate, mut keeper) = Gate::shut();
     let endpoint = endpoint(vec![gate]);
     let r = registration(&admin(&endpoint, "PUT", "r", "").await.json());
-    let mut client = endpoint.client().await;
-    client.send(&tool_request(&r, "gate", json!([]))).await;
-    keeper.began().await;
+    let mut client = keeper.caller(&endpoint, &r).await;
     assert_eq!(admin(&endpoint, "GET", "r", "").await.json()["running"], 1);
     assert_eq!(admin(&endpoint, "DELETE", "r", "").await.status, 200);
     assert_eq!(client.receive().await.error(), (410, "Rollout has ended".to_owned()));

@@ -5,11 +5,10 @@ use std::ffi::OsString;
 
 use rlm_core::pickle::Value;
 use rlm_core::root_tool::{Reply, ToolResult};
-use rlm_rootd::{Listener, Registration, Rootd, RootdConfig, Tool, load_tools};
+use rlm_rootd::{Listener, Registration, RolloutConfig, Rootd, RootdConfig, Tool, load_tools};
 use serde_json::json;
-use tokio::sync::oneshot;
 
-use crate::support::{Endpoint, Event, Gate, echo, fn_tool, pickled_request, soon, tool_request};
+use crate::support::{Endpoint, Event, Gate, echo, fn_tool, pickled_request, serve, soon};
 
 /// An endpoint whose tools are those of another, in a file of JSON.
 fn of(
@@ -76,14 +75,9 @@ async fn a_socket_is_an_address() {
     let rootd = Rootd::new(RootdConfig::default());
     let listener = Listener::unix(&dir.path().join("a socket")).unwrap();
     let base_url = listener.base_url().to_owned();
-    let config = rlm_rootd::RolloutConfig {
-        tools: vec![echo("echo", json!({"type": "object"}))],
-        ..Default::default()
-    };
+    let config = RolloutConfig { tools: vec![echo("echo", json!({"type": "object"}))], ..Default::default() };
     let held = rootd.register("h", config).unwrap();
-    let (_stop, stopped) = oneshot::channel::<()>();
-    let serving = rootd.clone();
-    tokio::spawn(async move { serving.serve(listener, async { drop(stopped.await) }).await });
+    let _serving = serve(&rootd, listener);
     let (endpoint, r) = with_url(&held.tools_url(&base_url), &held, &["echo"], json!({}));
     for number in 0..3 {
         assert_eq!(endpoint.call(&r, "echo", json!([number])).await.result()["args"], json!([number]));
@@ -127,9 +121,7 @@ async fn a_call_that_is_cancelled_or_late_ends_there_too() {
     keeper.began().await;
     assert_eq!(keeper.next().await, Event::Dropped);
     let (endpoint, r) = of(&server, &held, &["gate"], json!({}));
-    let mut client = endpoint.client().await;
-    client.send(&tool_request(&r, "gate", json!([]))).await;
-    keeper.began().await;
+    let client = keeper.caller(&endpoint, &r).await;
     drop(client);
     assert_eq!(keeper.next().await, Event::Dropped);
 }
@@ -143,27 +135,21 @@ fn a_declaration_that_is_wrong_names_tool_and_key() {
     };
     let url = "http://127.0.0.1:1/tools";
     for (more, message) in [
-        (json!({}), "tool 't': expected `command`, or `url` of the program that has it"),
-        (json!({"url": url, "command": ["sh"]}), "tool 't': expected `command` or `url`, not both"),
-        (json!({"url": url, "output": "json"}), "tool 't': output: it belongs to a tool with `command`"),
-        (json!({"url": url, "env": []}), "tool 't': env: it belongs to a tool with `command`"),
-        (
-            json!({"url": url, "max_output_bytes": 1}),
-            "tool 't': max_output_bytes: it belongs to a tool with `command`",
-        ),
-        (
-            json!({"command": ["/bin/sh"], "secret_env": "A"}),
-            "tool 't': secret_env: it belongs to a tool with `url`",
-        ),
-        (json!({"url": url, "secret_env": "UNSET"}), "tool 't': secret_env: the variable UNSET is not set"),
-        (json!({"url": url, "timeout": -1}), "tool 't': timeout: -1 is not above 0"),
+        (json!({}), "expected `command`, or `url` of the program that has it"),
+        (json!({"url": url, "command": ["sh"]}), "expected `command` or `url`, not both"),
+        (json!({"url": url, "output": "json"}), "output: it belongs to a tool with `command`"),
+        (json!({"url": url, "env": []}), "env: it belongs to a tool with `command`"),
+        (json!({"url": url, "max_output_bytes": 1}), "max_output_bytes: it belongs to a tool with `command`"),
+        (json!({"command": ["/bin/sh"], "secret_env": "A"}), "secret_env: it belongs to a tool with `url`"),
+        (json!({"url": url, "secret_env": "UNSET"}), "secret_env: the variable UNSET is not set"),
+        (json!({"url": url, "timeout": -1}), "timeout: -1 is not above 0"),
         (
             json!({"url": "https://h/"}),
-            "tool 't': url: root-tool URL \"https://h/\" cannot be used: https is not supported",
+            "url: root-tool URL \"https://h/\" cannot be used: https is not supported",
         ),
     ] {
         let found = refuse(more);
-        assert!(found.starts_with(message), "{found}");
+        assert!(found.starts_with(&format!("tool 't': {message}")), "{found}");
     }
     assert!(load("{\"tools\": []}", "s").unwrap_err().starts_with("unknown field `tools`"));
     assert!(load(" {", "s").unwrap_err().contains("line 1"));

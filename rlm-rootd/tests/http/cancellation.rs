@@ -12,9 +12,7 @@ use crate::support::{Endpoint, Event, Gate, soon, tool_request};
 async fn a_caller_that_goes_away_cancels_its_call() {
     let (gate, mut keeper) = Gate::shut();
     let (endpoint, r) = Endpoint::with_tools(vec![gate]);
-    let mut client = endpoint.client().await;
-    client.send(&tool_request(&r, "gate", json!([]))).await;
-    keeper.began().await;
+    let client = keeper.caller(&endpoint, &r).await;
     assert_eq!(endpoint.rootd.rollout_metrics("r").unwrap().running, 1);
     drop(client);
     assert_eq!(keeper.next().await, Event::Dropped);
@@ -47,12 +45,8 @@ async fn the_end_of_a_rollout_cancels_its_calls_and_no_others() {
     let ((gate, mut keeper), (other_gate, mut other_keeper)) = (Gate::shut(), Gate::shut());
     let endpoint = Endpoint::start(RootdConfig::default());
     let (r, other) = (endpoint.register("r", vec![gate]), endpoint.register("other", vec![other_gate]));
-    let mut client = endpoint.client().await;
-    let mut other_client = endpoint.client().await;
-    client.send(&tool_request(&r, "gate", json!([]))).await;
-    other_client.send(&tool_request(&other, "gate", json!([]))).await;
-    keeper.began().await;
-    other_keeper.began().await;
+    let mut client = keeper.caller(&endpoint, &r).await;
+    let mut other_client = other_keeper.caller(&endpoint, &other).await;
     endpoint.rootd.unregister("r").unwrap();
     assert_eq!(client.receive().await.error(), (410, "Rollout has ended".to_owned()));
     assert_eq!(keeper.next().await, Event::Dropped);
@@ -70,9 +64,7 @@ async fn a_shutdown_lets_running_calls_end() {
         idle.exchange(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n").await.json(),
         json!({"status": "ok"})
     );
-    let mut client = endpoint.client().await;
-    client.send(&tool_request(&r, "gate", json!([]))).await;
-    keeper.began().await;
+    let mut client = keeper.caller(&endpoint, &r).await;
     let served = endpoint.stop();
     // An idle connection ends, which also tells that the shutdown has begun.
     assert!(soon(idle.try_receive()).await.is_none());
@@ -89,9 +81,7 @@ async fn a_shutdown_drops_calls_that_run_too_long() {
     let config = RootdConfig { shutdown_time_limit: Duration::from_millis(100), ..RootdConfig::default() };
     let endpoint = Endpoint::start(config);
     let r = endpoint.register("r", vec![gate]);
-    let mut client = endpoint.client().await;
-    client.send(&tool_request(&r, "gate", json!([]))).await;
-    keeper.began().await;
+    let mut client = keeper.caller(&endpoint, &r).await;
     soon(endpoint.stop()).await.unwrap().unwrap();
     assert_eq!(keeper.next().await, Event::Dropped);
     assert!(soon(client.try_receive()).await.is_none());
@@ -101,9 +91,7 @@ async fn a_shutdown_drops_calls_that_run_too_long() {
 async fn dropping_the_server_drops_its_calls() {
     let (gate, mut keeper) = Gate::shut();
     let (endpoint, r) = Endpoint::with_tools(vec![gate]);
-    let mut client = endpoint.client().await;
-    client.send(&tool_request(&r, "gate", json!([]))).await;
-    keeper.began().await;
+    let mut client = keeper.caller(&endpoint, &r).await;
     endpoint.abort();
     assert_eq!(keeper.next().await, Event::Dropped);
     assert!(soon(client.try_receive()).await.is_none());

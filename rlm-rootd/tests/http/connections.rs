@@ -5,12 +5,11 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rlm_core::pickle::Value;
 use rlm_core::root_tool::Reply;
-use rlm_rootd::{Listener, RolloutConfig, Rootd, RootdConfig, Tool};
+use rlm_rootd::{RootdConfig, Tool};
 use rlm_tests::until;
 use serde_json::json;
-use tokio::net::UnixStream;
 
-use crate::support::{Client, Endpoint, Gate, echo, fn_tool, soon, tool_request};
+use crate::support::{Endpoint, Gate, echo, fn_tool, soon, tool_request};
 
 fn echo_tool() -> Vec<Tool> {
     vec![echo("echo", json!({"type": "object"}))]
@@ -74,9 +73,7 @@ async fn a_connection_too_many_waits_until_one_ends() {
     let endpoint = Endpoint::start(RootdConfig { max_connections: 1, ..RootdConfig::default() });
     let (gate, mut keeper) = Gate::shut();
     let r = endpoint.register("r", [echo_tool(), vec![gate]].concat());
-    let mut busy = endpoint.client().await;
-    busy.send(&tool_request(&r, "gate", json!([]))).await;
-    keeper.began().await;
+    let mut busy = keeper.caller(&endpoint, &r).await;
     let mut new = endpoint.client().await;
     new.send(&tool_request(&r, "echo", json!([]))).await;
     let early = tokio::time::timeout(Duration::from_millis(300), new.try_receive()).await;
@@ -101,25 +98,4 @@ async fn bytes_that_are_not_http_end_only_their_own_connection() {
         }
     }
     assert_eq!(endpoint.call(&r, "echo", json!([])).await.status, 200);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_unix_socket_serves_and_is_removed() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("rootd.sock");
-    let listener = Listener::unix(&path).unwrap();
-    let escaped = path.to_str().unwrap().replace('/', "%2F");
-    assert_eq!(listener.base_url(), format!("http+unix://{escaped}"));
-    let rootd = Rootd::new(RootdConfig::default());
-    let config = RolloutConfig { tools: echo_tool(), ..RolloutConfig::default() };
-    let r = rootd.register("r", config).unwrap();
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = rootd.clone();
-    let served = tokio::spawn(async move { serving.serve(listener, async { drop(stopped.await) }).await });
-    let mut client = Client::new(UnixStream::connect(&path).await.unwrap());
-    let response = client.exchange(&tool_request(&r, "echo", json!([7]))).await;
-    assert_eq!(response.result()["args"], json!([7]));
-    stop.send(()).unwrap();
-    soon(served).await.unwrap().unwrap();
-    assert!(!path.exists());
 }

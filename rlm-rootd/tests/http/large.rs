@@ -8,18 +8,21 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use rlm_tests::wait_until;
 use serde_json::json;
 
-use crate::program::{Program, tools};
+use crate::program::Program;
 use crate::support::{tool_request, tools_request};
 
-/// The most that the process has held so far, in MiB.
-fn peak(program: &Program) -> usize {
-    mebibytes(program, "VmHWM:")
+/// The answers to many calls at once: status and body.
+fn at_once(program: &Program, count: usize, request: &[u8]) -> Vec<(u16, String)> {
+    thread::scope(|scope| {
+        let calls: Vec<_> = (0..count).map(|_| scope.spawn(|| program.exchange(request))).collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    })
 }
 
-fn mebibytes(program: &Program, field: &str) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() >> 10
+/// The process has never held this much, in MiB.
+fn assert_held_below(program: &Program, mebibytes: u64) {
+    let peak = program.peak() >> 20;
+    assert!(peak < mebibytes, "{peak} MiB");
 }
 
 fn metrics(program: &Program) -> String {
@@ -28,28 +31,24 @@ fn metrics(program: &Program) -> String {
 
 #[test]
 fn json_of_many_small_values_is_refused_before_it_takes_much() {
-    let dir = tempfile::tempdir().unwrap();
-    let program = Program::start(&["--tools", &tools(dir.path(), &[("t", "cat")]), "--rollout", "r"]);
-    let r = program.registration("r");
+    let (program, r, _dir) = Program::with_tools(&[("t", "cat")], &[]);
     for piece in ["0,", "{\"\":0},"] {
         let many = piece.repeat((30 << 20) / piece.len());
         let body = format!(r#"{{"tool_name": "t", "serialization": "json", "args": [{many}0]}}"#);
         let (status, answer) = program.exchange(&tools_request(&r, body.as_bytes()));
         assert_eq!((status, &*answer), (400, r#"{"error":"Invalid JSON: more than 2097152 values"}"#));
     }
-    assert!(peak(&program) < 700, "{} MiB", peak(&program));
+    assert_held_below(&program, 700);
     // The memory is given back.
-    wait_until("memory is given back", || mebibytes(&program, "VmRSS:") < 150);
+    wait_until("memory is given back", || program.memory("VmRSS") < 150 << 20);
     assert_eq!(program.exchange(&tool_request(&r, "t", json!([1]))).0, 200);
 }
 
 #[test]
 fn large_bodies_are_held_for_few_calls_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = tools(dir.path(), &[("t", "cat > /dev/null; sleep 0.2")]);
     let limit = (2 << 20).to_string();
-    let program = Program::start(&["--tools", &file, "--rollout", "r", "--max-body-bytes", &limit]);
-    let r = program.registration("r");
+    let tools = [("t", "cat > /dev/null; sleep 0.2")];
+    let (program, r, _dir) = Program::with_tools(&tools, &["--max-body-bytes", &limit]);
     let pickle = |text: &str| {
         let length = u32::try_from(text.len()).unwrap().to_le_bytes();
         BASE64.encode([b"X", &length[..], text.as_bytes(), b"\x85."].concat())
@@ -58,47 +57,32 @@ fn large_bodies_are_held_for_few_calls_at_once() {
     let json = json!({"tool_name": "t", "serialization": "json", "args": [text]}).to_string();
     let pickle = json!({"tool_name": "t", "args": pickle(&text)}).to_string();
     for body in [json, pickle] {
-        let request = tools_request(&r, body.as_bytes());
-        thread::scope(|scope| {
-            let calls: Vec<_> = (0..60).map(|_| scope.spawn(|| program.exchange(&request))).collect();
-            for call in calls {
-                assert_eq!(call.join().unwrap().0, 200);
-            }
-        });
+        let answers = at_once(&program, 60, &tools_request(&r, body.as_bytes()));
+        assert!(answers.iter().all(|(status, _)| *status == 200), "{answers:?}");
     }
     // 4 MiB of bodies, and what each takes while it is decoded; all of them at once would take 100.
-    assert!(peak(&program) < 45, "{} MiB", peak(&program));
+    assert_held_below(&program, 45);
 }
 
 #[test]
 fn small_values_are_held_for_few_calls_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let program = Program::start(&["--tools", &tools(dir.path(), &[("t", "sleep 0.2")]), "--rollout", "r"]);
-    let r = program.registration("r");
+    let (program, r, _dir) = Program::with_tools(&[("t", "sleep 0.2")], &[]);
     let json = json!({"tool_name": "t", "serialization": "json"}).to_string();
     let json = json.replace('}', &format!(r#","args":[[{}0]]}}"#, "[],".repeat(400_000)));
     let pickle = BASE64.encode([&b"("[..], &b"]".repeat(400_000), b"l\x85."].concat());
     let pickle = json!({"tool_name": "t", "args": pickle}).to_string();
     for body in [json, pickle] {
-        let request = tools_request(&r, body.as_bytes());
-        thread::scope(|scope| {
-            let calls: Vec<_> = (0..12).map(|_| scope.spawn(|| program.exchange(&request))).collect();
-            for call in calls {
-                assert_eq!(call.join().unwrap().0, 200);
-            }
-        });
+        let answers = at_once(&program, 12, &tools_request(&r, body.as_bytes()));
+        assert!(answers.iter().all(|(status, _)| *status == 200), "{answers:?}");
     }
     // A few of them at once, of 64 MiB by the estimate.
-    assert!(peak(&program) < 280, "{} MiB", peak(&program));
+    assert_held_below(&program, 280);
 }
 
 #[test]
 fn results_that_nobody_reads_are_few_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let file =
-        tools(dir.path(), &[("large", "head -c 10000000 /dev/zero | tr '\\0' x"), ("small", "echo x")]);
-    let program = Program::start(&["--tools", &file, "--rollout", "r"]);
-    let r = program.registration("r");
+    let tools = [("large", "head -c 10000000 /dev/zero | tr '\\0' x"), ("small", "echo x")];
+    let (program, r, _dir) = Program::with_tools(&tools, &[]);
     let request = tool_request(&r, "large", json!([]));
     let mut clients: Vec<_> = (0..60).map(|_| program.connect()).collect();
     for client in &mut clients {
@@ -123,15 +107,12 @@ fn results_that_nobody_reads_are_few_at_once() {
         drop(clients.swap_remove(place.unwrap()));
     }
     // 10 MB of output each; all responses would take as much again.
-    assert!(peak(&program) < 750, "{} MiB", peak(&program));
+    assert_held_below(&program, 750);
 }
 
 #[test]
 fn a_text_that_is_shared_many_times_is_written_for_few_calls_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = tools(dir.path(), &[("t", "sleep 2; cat > /dev/null")]);
-    let program = Program::start(&["--tools", &file, "--rollout", "r"]);
-    let r = program.registration("r");
+    let (program, r, _dir) = Program::with_tools(&[("t", "sleep 2; cat > /dev/null")], &[]);
     let share = |count: usize| {
         let text = [&b"X\x30\x75\0\0"[..], &[b'a'; 30_000], b"q\0"].concat();
         let list = [&b"]("[..], &text, &b"h\0".repeat(count), b"e\x85."].concat();
@@ -140,14 +121,10 @@ fn a_text_that_is_shared_many_times_is_written_for_few_calls_at_once() {
     };
     // 30 MB.
     let request = share(1000);
-    thread::scope(|scope| {
-        let calls: Vec<_> = (0..8).map(|_| scope.spawn(|| program.exchange(&request))).collect();
-        for call in calls {
-            assert_eq!(call.join().unwrap(), (200, r#"{"result":"gANYAAAAAC4="}"#.to_owned()));
-        }
-    });
+    let answer = (200, r#"{"result":"gANYAAAAAC4="}"#.to_owned());
+    assert_eq!(at_once(&program, 8, &request), vec![answer; 8]);
     // Four of them at once.
-    assert!(peak(&program) < 170, "{} MiB", peak(&program));
+    assert_held_below(&program, 170);
     let (status, answer) = program.exchange(&share(3000));
     assert_eq!(status, 400);
     assert!(answer.contains("more than 67108864 bytes, with shared ones counted each time"), "{answer}");

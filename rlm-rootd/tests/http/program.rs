@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use rlm_rootd::{Registration, Secret};
 use rlm_tests::{PATIENCE, is_over, wait_until};
 use serde_json::{Value as Json, json};
+use tempfile::TempDir;
 
 use crate::support::{request, tool_request, written_pid};
 
@@ -47,6 +48,34 @@ impl Program {
         stdout.read_line(&mut line).unwrap();
         let line = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
         Self { child, stdout, stderr, line }
+    }
+
+    /// The program with tools that run shell code, in a directory of their own, and one rollout `r`.
+    pub(crate) fn with_tools(tools: &[(&str, &str)], arguments: &[&str]) -> (Self, Registration, TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = tools_file(dir.path(), tools);
+        let program = Self::start(&[&["--tools", &file, "--rollout", "r"], arguments].concat());
+        let registration = program.registration("r");
+        (program, registration, dir)
+    }
+
+    /// The built program, started by a shell that runs this before.
+    fn after(code: &str, arguments: &[&str]) -> Self {
+        let code = format!("{code}; exec \"$0\" \"$@\"");
+        let mut shell = Command::new("sh");
+        Self::of(shell.args(["-c", &code, env!("CARGO_BIN_EXE_rlm-rootd")]).args(arguments))
+    }
+
+    /// The memory in a field of the process's status, in bytes.
+    pub(crate) fn memory(&self, field: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    /// The most memory that the process ever held, in bytes.
+    pub(crate) fn peak(&self) -> u64 {
+        self.memory("VmHWM")
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -116,7 +145,7 @@ fn response(stream: impl std::io::Read) -> (u16, String) {
 }
 
 /// A file of tools that run shell code.
-pub(crate) fn tools(dir: &Path, tools: &[(&str, &str)]) -> String {
+fn tools_file(dir: &Path, tools: &[(&str, &str)]) -> String {
     let tool = |(name, code): &(&str, &str)| {
         format!("[[tool]]\nname = '{name}'\ndescription = 'd'\ncommand = ['sh', '-c', {}]\n", json!(code))
     };
@@ -129,7 +158,7 @@ pub(crate) fn tools(dir: &Path, tools: &[(&str, &str)]) -> String {
 fn it_prints_one_line_serves_and_shows_no_secret_anywhere() {
     let dir = tempfile::tempdir().unwrap();
     // The arguments and results of tools are not logged either.
-    let file = tools(dir.path(), &[("good", "cat; env"), ("bad", "echo the-last-words >&2; exit 1")]);
+    let file = tools_file(dir.path(), &[("good", "cat; env"), ("bad", "echo the-last-words >&2; exit 1")]);
     let program = Program::start(&[
         "--tools",
         &file,
@@ -204,12 +233,8 @@ fn an_admin_token_of_the_environment_works_and_is_not_printed() {
 #[test]
 fn it_takes_all_the_descriptors_that_it_may_have_and_its_programs_do_not() {
     let dir = tempfile::tempdir().unwrap();
-    let file = tools(dir.path(), &[("limit", "ulimit -Sn")]);
-    let program = Program::of(
-        Command::new("sh")
-            .args(["-c", "ulimit -Sn 300; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_rlm-rootd")])
-            .args(["--tools", &file, "--rollout", "r"]),
-    );
+    let file = tools_file(dir.path(), &[("limit", "ulimit -Sn")]);
+    let program = Program::after("ulimit -Sn 300", &["--tools", &file, "--rollout", "r"]);
     let limits = fs::read_to_string(format!("/proc/{}/limits", program.pid())).unwrap();
     let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let numbers: Vec<_> = files.split_whitespace().skip(3).take(2).collect();
@@ -220,13 +245,11 @@ fn it_takes_all_the_descriptors_that_it_may_have_and_its_programs_do_not() {
 
 #[test]
 fn sigterm_lets_a_running_call_end() {
-    let dir = tempfile::tempdir().unwrap();
+    let (program, r, dir) = Program::with_tools(&[("wait", "echo > began; cat gate")], &[]);
     let fifo = dir.path().join("gate");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let file = tools(dir.path(), &[("wait", "echo > began; cat gate")]);
-    let program = Program::start(&["--tools", &file, "--rollout", "r"]);
     let mut stream = program.connect();
-    stream.write_all(&tool_request(&program.registration("r"), "wait", json!([]))).unwrap();
+    stream.write_all(&tool_request(&r, "wait", json!([]))).unwrap();
     wait_until("the call runs", || dir.path().join("began").exists());
     let address = stream.peer_addr().unwrap();
     kill(program.pid(), Signal::SIGTERM).unwrap();
@@ -240,10 +263,8 @@ fn sigterm_lets_a_running_call_end() {
 
 #[test]
 fn a_second_signal_ends_it_at_once_and_its_programs_with_all_that_they_started() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = tools(dir.path(), &[("wait", "sleep 1000 & echo $! > $$.pid; wait")]);
-    let program = Program::start(&["--tools", &file, "--rollout", "r"]);
-    let request = tool_request(&program.registration("r"), "wait", json!([]));
+    let (program, r, dir) = Program::with_tools(&[("wait", "sleep 1000 & echo $! > $$.pid; wait")], &[]);
+    let request = tool_request(&r, "wait", json!([]));
     let mut streams: Vec<_> = (0..20).map(|_| program.connect()).collect();
     for stream in &mut streams {
         stream.write_all(&request).unwrap();
@@ -269,11 +290,9 @@ fn a_second_signal_ends_it_at_once_and_its_programs_with_all_that_they_started()
 
 #[test]
 fn programs_die_with_it_when_it_is_killed() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = tools(dir.path(), &[("wait", "echo $$ > pid; exec sleep 1000")]);
-    let mut program = Program::start(&["--tools", &file, "--rollout", "r"]);
+    let (mut program, r, dir) = Program::with_tools(&[("wait", "echo $$ > pid; exec sleep 1000")], &[]);
     let mut stream = program.connect();
-    stream.write_all(&tool_request(&program.registration("r"), "wait", json!([]))).unwrap();
+    stream.write_all(&tool_request(&r, "wait", json!([]))).unwrap();
     let pid = || written_pid(dir.path().join("pid"));
     wait_until("the call runs", || pid().is_some());
     program.child.kill().unwrap();
@@ -283,12 +302,8 @@ fn programs_die_with_it_when_it_is_killed() {
 #[test]
 fn connections_leave_descriptors_for_calls_where_there_are_few() {
     let dir = tempfile::tempdir().unwrap();
-    let file = tools(dir.path(), &[("t", "echo through")]);
-    let program = Program::of(
-        Command::new("sh")
-            .args(["-c", "ulimit -n 200; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_rlm-rootd")])
-            .args(["--tools", &file, "--rollout", "r"]),
-    );
+    let file = tools_file(dir.path(), &[("t", "echo through")]);
+    let program = Program::after("ulimit -n 200", &["--tools", &file, "--rollout", "r"]);
     let request = tool_request(&program.registration("r"), "t", json!([]));
     let through = (200, r#"{"result":"through\n"}"#.to_owned());
     // It takes 68 connections.
@@ -304,7 +319,7 @@ fn connections_leave_descriptors_for_calls_where_there_are_few() {
 #[test]
 fn the_log_holds_no_text_of_a_tool() {
     let dir = tempfile::tempdir().unwrap();
-    let file = tools(dir.path(), &[("bad", "printf 'a\\nthe-forged-line %s' \"$(cat)\" >&2; exit 1")]);
+    let file = tools_file(dir.path(), &[("bad", "printf 'a\\nthe-forged-line %s' \"$(cat)\" >&2; exit 1")]);
     let mut command = command(&["--tools", &file, "--rollout", "r"]);
     let program = Program::of(command.env("RUST_LOG", "trace"));
     let request = tool_request(&program.registration("r"), "bad", json!(["the-argument"]));

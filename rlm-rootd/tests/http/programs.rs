@@ -205,41 +205,37 @@ fn a_file_that_is_wrong_names_tool_and_key() {
     let dir = tempfile::tempdir().unwrap();
     let good = "[[tool]]\nname = 'good'\ndescription = 'd'\ncommand = ['sh']\n";
     let refuse = |lines: &str| load(&dir, &format!("{good}\n[[tool]]\n{lines}")).unwrap_err();
-    let bad = "name = 'bad'\ndescription = 'd'\n";
+    // Lines of a tool that has a name and a description.
+    for (lines, fault) in [
+        ("command = ['sh']\ntimeuot = 3", "unknown field `timeuot`"),
+        ("command = 'sh'", "invalid type: string \"sh\", expected a sequence"),
+        ("command = ['sh']\ntimeout = 'x'", "invalid type: string \"x\", expected f64"),
+        ("command = ['sh']\ntimeout = 0", "timeout: 0 is not above 0"),
+        ("command = ['sh']\noutput = 'xml'", "unknown variant `xml`"),
+        ("command = []", "command is empty"),
+        ("command = ['no-such-thing']", "command: no program no-such-thing on PATH"),
+        ("command = ['./none']", "command: ./none is not a program"),
+        ("command = ['sh']\nenv = ['UNSET']", "env: the variable UNSET is not set"),
+        (
+            "command = ['sh']\nparameters = {type = 'array'}",
+            "parameters must be a JSON schema of type object",
+        ),
+        (
+            "command = ['sh']\n[tool.parameters.properties.x]\ntype = 'strin'",
+            "parameters are not a valid JSON schema",
+        ),
+    ] {
+        let found = refuse(&format!("name = 'bad'\ndescription = 'd'\n{lines}"));
+        assert!(found.starts_with(&format!("tool 'bad': {fault}")), "{found}");
+    }
     let cases = [
-        (format!("{bad}command = ['sh']\ntimeuot = 3"), "tool 'bad': unknown field `timeuot`"),
-        (format!("{bad}command = 'sh'"), "tool 'bad': invalid type: string \"sh\", expected a sequence"),
-        (
-            format!("{bad}command = ['sh']\ntimeout = 'x'"),
-            "tool 'bad': invalid type: string \"x\", expected f64",
-        ),
-        (format!("{bad}command = ['sh']\ntimeout = 0"), "tool 'bad': timeout: 0 is not above 0"),
-        (format!("{bad}command = ['sh']\noutput = 'xml'"), "tool 'bad': unknown variant `xml`"),
-        (format!("{bad}command = []"), "tool 'bad': command is empty"),
-        (
-            format!("{bad}command = ['no-such-thing']"),
-            "tool 'bad': command: no program no-such-thing on PATH",
-        ),
-        (format!("{bad}command = ['./none']"), "tool 'bad': command: ./none is not a program"),
-        (format!("{bad}command = ['sh']\nenv = ['UNSET']"), "tool 'bad': env: the variable UNSET is not set"),
-        (
-            format!("{bad}command = ['sh']\nparameters = {{type = 'array'}}"),
-            "tool 'bad': parameters must be a JSON schema of type object",
-        ),
-        (
-            format!("{bad}command = ['sh']\n[tool.parameters.properties.x]\ntype = 'strin'"),
-            "tool 'bad': parameters are not a valid JSON schema",
-        ),
-        ("name = 'bad'\ncommand = ['sh']".to_owned(), "tool 'bad': missing field `description`"),
-        ("description = 'd'\ncommand = ['sh']".to_owned(), "tool 2: missing field `name`"),
-        (
-            "name = 'a b'\ndescription = 'd'\ncommand = ['sh']".to_owned(),
-            "tool 'a b': the name must be an identifier",
-        ),
-        ("name = 'good'\ndescription = 'd'\ncommand = ['sh']".to_owned(), "tool 'good': the name is taken"),
+        ("name = 'bad'\ncommand = ['sh']", "tool 'bad': missing field `description`"),
+        ("description = 'd'\ncommand = ['sh']", "tool 2: missing field `name`"),
+        ("name = 'a b'\ndescription = 'd'\ncommand = ['sh']", "tool 'a b': the name must be an identifier"),
+        ("name = 'good'\ndescription = 'd'\ncommand = ['sh']", "tool 'good': the name is taken"),
     ];
     for (lines, message) in cases {
-        let found = refuse(&lines);
+        let found = refuse(lines);
         assert!(found.starts_with(message), "{found}");
     }
     assert!(load(&dir, "tools = []").unwrap_err().contains("unknown field `tools`"));

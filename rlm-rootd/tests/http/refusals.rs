@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use rlm_core::pickle::Value;
 use rlm_core::root_tool::{Call, Reply};
 use rlm_rootd::{Registration, Tool, ToolError};
@@ -41,6 +43,9 @@ async fn each_refusal_says_why_in_json_and_executes_nothing() {
     let with = |args: &str, kwargs: &str| {
         to(&json!({"tool_name": "count", "args": args, "kwargs": kwargs}).to_string())
     };
+    let as_json = |name: &str, field: &str, value: &str| {
+        to(&format!(r#"{{"tool_name": "count", "serialization": "{name}", "{field}": {value}}}"#))
+    };
     let as_secret = |secret: &str| request("POST", tools, Some(secret), good.as_bytes());
     let basic = String::from_utf8(as_secret(r.secret.reveal())).unwrap().replace("Bearer", "Basic");
     let twice = format!("{0} {0}", r.secret.reveal());
@@ -60,21 +65,9 @@ async fn each_refusal_says_why_in_json_and_executes_nothing() {
         (to("{}"), 400, "Tool name not provided"),
         (to(r#"{"tool_name": 7}"#), 400, "Tool name not provided"),
         (to(r#"{"tool_name": "x"}"#), 404, "Tool 'x' not found; tools: count"),
-        (
-            to(r#"{"tool_name": "count", "serialization": "yaml"}"#),
-            400,
-            "serialization is \"yaml\", expected \"pickle\" or \"json\"",
-        ),
-        (
-            to(r#"{"tool_name": "count", "serialization": "json", "args": 1}"#),
-            400,
-            "args must be a list, not int",
-        ),
-        (
-            to(r#"{"tool_name": "count", "serialization": "json", "kwargs": []}"#),
-            400,
-            "kwargs must be a dict, not list",
-        ),
+        (as_json("yaml", "args", "[]"), 400, "serialization is \"yaml\", expected \"pickle\" or \"json\""),
+        (as_json("json", "args", "1"), 400, "args must be a list, not int"),
+        (as_json("json", "kwargs", "[]"), 400, "kwargs must be a dict, not list"),
         (with("?", NO_KWARGS), 400, "args is not base64: Invalid symbol 63, offset 0."),
         (with(LIST, NO_KWARGS), 400, "args must be a tuple, not list"),
         (with(NO_ARGS, LIST), 400, "kwargs must be a dict, not list"),
@@ -107,7 +100,6 @@ async fn a_hostile_pickle_is_refused_by_name_and_harms_nobody() {
     assert!(message.starts_with("args is refused: ") && message.contains("os.system"), "{message}");
     assert!(!std::path::Path::new("/tmp/rlm-rootd-pwned").exists());
     // `(` 100,000 times; a memo index of 2^28; a bytearray of 2^62 bytes; pairs of pairs, 2^60 of them.
-    let encoded = |bytes: &[u8]| base64(bytes);
     let mut pairs = b"\x80\x04)\x94".to_vec();
     (0..60u8).for_each(|at| pairs.extend([b'h', at, b'h', at, 0x86, 0x94]));
     pairs.extend(b".");
@@ -119,7 +111,7 @@ async fn a_hostile_pickle_is_refused_by_name_and_harms_nobody() {
         pairs,
     ];
     for pickle in hostile {
-        let (status, message) = post(&encoded(&pickle)).await;
+        let (status, message) = post(&BASE64.encode(&pickle)).await;
         assert_eq!(status, 400, "{message}");
         assert!(message.starts_with("args is refused: ") || message.starts_with("args must be"), "{message}");
     }
@@ -154,17 +146,4 @@ async fn a_secret_is_checked_before_the_body_is_read() {
         // The server reads no byte of the body.
         assert_eq!(client.exchange(head.as_bytes()).await.error().0, status);
     }
-}
-
-pub(crate) fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for three in bytes.chunks(3) {
-        let bits = three.iter().fold(0, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= three.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
 }

@@ -45,12 +45,7 @@ impl Endpoint {
         let listener = Listener::from_tcp(listener).unwrap();
         let base_url = listener.base_url().to_owned();
         let rootd = Rootd::new(config);
-        let (stop, stopped) = oneshot::channel();
-        let serving = rootd.clone();
-        let served = tokio::spawn(async move {
-            // A test that ends drops the sender.
-            serving.serve(listener, async { drop(stopped.await) }).await
-        });
+        let (stop, served) = serve(&rootd, listener);
         Self { rootd, address, base_url, stop, served }
     }
 
@@ -91,6 +86,16 @@ impl Endpoint {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
     }
+}
+
+/// Serves until something is sent, or the sender is dropped.
+pub(crate) fn serve(
+    rootd: &Rootd,
+    listener: Listener,
+) -> (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>) {
+    let (stop, stopped) = oneshot::channel();
+    let serving = rootd.clone();
+    (stop, tokio::spawn(async move { serving.serve(listener, async { drop(stopped.await) }).await }))
 }
 
 /// A connection.
@@ -293,6 +298,14 @@ impl RootTool for Gate {
 }
 
 impl Keeper {
+    /// A connection with a call that has begun.
+    pub(crate) async fn caller(&mut self, endpoint: &Endpoint, r: &Registration) -> Client<TcpStream> {
+        let mut client = endpoint.client().await;
+        client.send(&tool_request(r, "gate", json!([]))).await;
+        self.began().await;
+        client
+    }
+
     pub(crate) async fn next(&mut self) -> Event {
         soon(self.events.recv()).await.unwrap()
     }

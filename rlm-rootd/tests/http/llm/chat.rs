@@ -56,25 +56,21 @@ async fn a_chat_request_is_forwarded_to_the_model() {
 #[tokio::test]
 async fn a_chat_request_that_fails_has_a_status() {
     let messages = json!([{"role": "user", "content": "hi"}]);
-    let model = ScriptedModel::start([
-        Rule::on("400").status(400, "too long"),
-        Rule::on("401").status(401, "bad key"),
-        Rule::on("429").status(429, "slow down"),
-        Rule::on("500").status(500, "oh"),
-        Rule::on("html").body("<html>"),
-        Rule::on("hang up").hang_up(),
-        Rule::any(),
-    ]);
+    // The status and the words of the model's server, and our status.
+    let statuses = [(400, "too long", 400), (401, "bad key", 502), (429, "slow down", 429), (500, "oh", 502)];
+    let rules = statuses.map(|(status, said, _)| Rule::on(status.to_string()).status(status, said));
+    let others = [Rule::on("html").body("<html>"), Rule::on("hang up").hang_up(), Rule::any()];
+    let model = ScriptedModel::start(rules.into_iter().chain(others));
     let sub_llm = setup(&model).start();
     let chat = async |prompt: &str| {
         let request = json!({"messages": [{"role": "user", "content": prompt}]});
         let error = sub_llm.chat(request, soon()).await.unwrap_err();
         (error.status(), error.to_string())
     };
-    assert_eq!(chat("400").await, (400, "the model's server answered 400: too long".to_owned()));
-    assert_eq!(chat("401").await, (502, "the model's server answered 401: bad key".to_owned()));
-    assert_eq!(chat("429").await, (429, "the model's server answered 429: slow down".to_owned()));
-    assert_eq!(chat("500").await, (502, "the model's server answered 500: oh".to_owned()));
+    for (status, said, ours) in statuses {
+        let expected = (ours, format!("the model's server answered {status}: {said}"));
+        assert_eq!(chat(&status.to_string()).await, expected);
+    }
     assert_eq!(chat("html").await.0, 502);
     assert_eq!(chat("hang up").await.0, 502);
     for (request, error) in [

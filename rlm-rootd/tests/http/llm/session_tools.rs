@@ -11,9 +11,10 @@ use serde_json::json;
 
 use super::{setup, soon};
 
-fn call(tool: &str, args: Vec<Value>, kwargs: &[(&str, Value)]) -> Call {
+/// A call of a tool, which does not look at its own name.
+fn call(args: Vec<Value>, kwargs: &[(&str, Value)]) -> Call {
     let pairs = kwargs.iter().map(|(name, value)| (Value::from(*name), value.clone()));
-    Call { tool: tool.to_owned(), args, kwargs: Dict::from_pairs(pairs).unwrap() }
+    Call { tool: String::new(), args, kwargs: Dict::from_pairs(pairs).unwrap() }
 }
 
 fn texts(reply: &Reply) -> Vec<String> {
@@ -44,20 +45,19 @@ async fn llm_batch_answers_each_prompt_in_its_place() {
         "re: p4.",
     ];
     for call in [
-        call("llm_batch", vec![Value::list(items.clone())], &[]),
-        call("llm_batch", vec![Value::tuple(items.clone())], &[]),
-        call("llm_batch", vec![], &[("prompts", Value::list(items.clone()))]),
+        call(vec![Value::list(items.clone())], &[]),
+        call(vec![Value::tuple(items.clone())], &[]),
+        call(vec![], &[("prompts", Value::list(items.clone()))]),
     ] {
         let reply = tool.call(call, soon()).await.unwrap();
         assert_eq!(texts(&reply), expected);
         let [line] = reply.print_lines.as_slice() else { panic!("{reply:?}") };
         assert!(line.starts_with("llm_batch: 5 calls in 0.") && line.ends_with("s, 3 failed"), "{line}");
     }
-    let reply = tool.call(call("llm_batch", vec![Value::list([])], &[]), soon()).await.unwrap();
+    let reply = tool.call(call(vec![Value::list([])], &[]), soon()).await.unwrap();
     assert_eq!(texts(&reply), Vec::<String>::new());
     assert_eq!(reply.print_lines, ["llm_batch: 0 calls in 0.00s"]);
-    let reply =
-        tool.call(call("llm_batch", vec![Value::list([Value::from("p")])], &[]), soon()).await.unwrap();
+    let reply = tool.call(call(vec![Value::list([Value::from("p")])], &[]), soon()).await.unwrap();
     assert!(reply.print_lines[0].starts_with("llm_batch: 1 call in 0."), "{:?}", reply.print_lines);
 }
 
@@ -66,31 +66,21 @@ async fn llm_batch_says_what_is_wrong_with_its_arguments() {
     let model = ScriptedModel::start([]);
     let tool = LlmBatch::new(setup(&model).start());
     let empty = || Value::list([]);
+    let two = "takes one argument, prompts, a list of str; 2 were given";
     for (call, error) in [
+        (call(vec![Value::from(Dict::default())], &[]), "prompts must be a list of str, not dict"),
+        (call(vec![Value::None], &[]), "prompts must be a list of str, not NoneType"),
+        (call(vec![Value::from("p")], &[]), "prompts must be a list of str, not str: wrap it in a list"),
+        (call(vec![], &[]), "prompts is missing, a list of str"),
+        (call(vec![empty(), empty()], &[]), two),
+        (call(vec![empty()], &[("prompts", empty())]), two),
         (
-            call("llm_batch", vec![Value::from(Dict::default())], &[]),
-            "llm_batch: prompts must be a list of str, not dict",
-        ),
-        (call("llm_batch", vec![Value::None], &[]), "llm_batch: prompts must be a list of str, not NoneType"),
-        (
-            call("llm_batch", vec![Value::from("p")], &[]),
-            "llm_batch: prompts must be a list of str, not str: wrap it in a list",
-        ),
-        (call("llm_batch", vec![], &[]), "llm_batch: prompts is missing, a list of str"),
-        (
-            call("llm_batch", vec![empty(), empty()], &[]),
-            "llm_batch: takes one argument, prompts, a list of str; 2 were given",
-        ),
-        (
-            call("llm_batch", vec![empty()], &[("prompts", empty())]),
-            "llm_batch: takes one argument, prompts, a list of str; 2 were given",
-        ),
-        (
-            call("llm_batch", vec![empty()], &[("model", Value::from("big"))]),
-            "llm_batch: unknown argument 'model': the only one is prompts",
+            call(vec![empty()], &[("model", "big".into())]),
+            "unknown argument 'model': the only one is prompts",
         ),
     ] {
-        assert_eq!(tool.call(call, soon()).await, Err(ToolError::Arguments(error.to_owned())));
+        let error = ToolError::Arguments(format!("llm_batch: {error}"));
+        assert_eq!(tool.call(call, soon()).await, Err(error));
     }
 }
 
@@ -100,8 +90,7 @@ async fn llm_batch_answers_before_its_own_deadline() {
     let model = ScriptedModel::start([Rule::any().after(&never)]);
     let tool = LlmBatch::new(setup(&model).start());
     let deadline = Instant::now() + Duration::from_secs(2);
-    let reply =
-        tool.call(call("llm_batch", vec![Value::list([Value::from("p")])], &[]), deadline).await.unwrap();
+    let reply = tool.call(call(vec![Value::list([Value::from("p")])], &[]), deadline).await.unwrap();
     assert!(Instant::now() < deadline);
     assert!(texts(&reply)[0].starts_with("Error in sub-LLM call: no answer within "), "{reply:?}");
 }
@@ -113,9 +102,9 @@ async fn llm_batch_tells_when_the_budget_is_exhausted() {
     let budget = BudgetTool::new(Arc::clone(sub_llm.ledger()));
     let tool = LlmBatch::new(sub_llm);
     let items = Value::list([Value::from("p0."), Value::from("p1.")]);
-    let reply = tool.call(call("llm_batch", vec![items], &[]), soon()).await.unwrap();
+    let reply = tool.call(call(vec![items], &[]), soon()).await.unwrap();
     assert_eq!(texts(&reply), ["re: p0.", "Error in sub-LLM call: budget exhausted: 0 of 1 calls are left"]);
-    let reply = budget.call(call("budget", vec![], &[]), soon()).await.unwrap();
+    let reply = budget.call(call(vec![], &[]), soon()).await.unwrap();
     let ToolResult::Value(value) = reply.result else { panic!("{reply:?}") };
     assert_eq!(
         value.to_json(10_000).unwrap(),
@@ -126,6 +115,6 @@ async fn llm_batch_tells_when_the_budget_is_exhausted() {
             "usage_estimated": false,
         })
     );
-    let error = budget.call(call("budget", vec![Value::None], &[]), soon()).await.unwrap_err();
+    let error = budget.call(call(vec![Value::None], &[]), soon()).await.unwrap_err();
     assert_eq!(error, ToolError::Arguments("budget: takes no arguments".to_owned()));
 }

@@ -56,8 +56,4 @@ async fn long_lines_are_searched_to_their_end() {
     }
     let found = nav.ok("nav_search", json!(["^needle|^$|a=d"])).await;
     assert_eq!(found, json!([]));
-    for pattern in ["x{50000}y", "(a{1000}){1000}"] {
-        let error = nav.error("nav_search", json!([pattern])).await;
-        assert!(error.starts_with("nav_search: the pattern is too large"), "{error}");
-    }
 }

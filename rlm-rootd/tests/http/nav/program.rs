@@ -6,13 +6,6 @@ use super::*;
 use crate::program::Program;
 use crate::support::tool_request;
 
-/// The most memory that a process ever held, in bytes.
-fn peak(program: &Program) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
-}
-
 fn result(program: &Program, tool: &str, args: Json) -> Json {
     let (status, body) = program.exchange(&tool_request(&program.registration("r"), tool, args));
     assert_eq!(status, 200, "{body}");
@@ -28,7 +21,7 @@ fn large_files_are_looked_through_in_bounded_memory() {
     let minified = "a=1;".repeat(5 << 18) + "needle" + &"b=2;".repeat(5 << 18);
     fs::write(nav.path("app.min.js"), &minified).unwrap();
     let program = Program::start(&["--workdir", nav.path("").to_str().unwrap(), "--rollout", "r"]);
-    let before = peak(&program);
+    let before = program.peak();
     let found = result(&program, "nav_search", json!(["needle|the end"]));
     let cut = format!("…{}needle{}…", "a=1;".repeat(25), "b=2;".repeat(48) + "b=");
     assert_eq!(
@@ -62,7 +55,7 @@ fn large_files_are_looked_through_in_bounded_memory() {
         result(&program, "nav_outline", json!(["app.min.js"])),
         "app.min.js: 1 lines; files above 524288 bytes are not parsed\n"
     );
-    let grown = peak(&program) - before;
+    let grown = program.peak() - before;
     assert!(grown < 48 << 20, "{grown}");
 }
 
@@ -84,7 +77,7 @@ fn the_largest_sources_that_are_parsed_take_bounded_memory_and_time() {
         result(&program, "nav_outline", json!([name]));
         assert!(started.elapsed() < Duration::from_secs(20), "{name}: {:?}", started.elapsed());
     }
-    assert!(peak(&program) < 300 << 20, "{}", peak(&program));
+    assert!(program.peak() < 300 << 20, "{}", program.peak());
 }
 
 fn refused(arguments: &[&str]) -> (Option<i32>, String) {

@@ -174,40 +174,30 @@ async fn symbols_are_read_by_their_names() {
 #[tokio::test]
 async fn the_error_of_a_missing_path_suggests_similar_ones() {
     let nav = Nav::of(&[("src/main.rs", ""), ("src/lib.rs", ""), ("docs/guide.md", "x\n")]);
-    for (tool, path, expected) in [
-        (
-            "nav_ls",
-            "src/mian.rs",
-            "there is no file or directory \"src/mian.rs\" in the context; did you mean \"src/main.rs\"?",
-        ),
-        (
-            "nav_ls",
-            "guide.md",
-            "there is no file or directory \"guide.md\" in the context; did you mean \"docs/guide.md\"?",
-        ),
-        (
-            "nav_outline",
-            "doc",
-            "there is no file or directory \"doc\" in the context; did you mean \"docs\"?",
-        ),
+    let no_directory = "there is no file or directory";
+    for (tool, args, path, what, hint) in [
+        ("nav_ls", json!(["src/mian.rs"]), "src/mian.rs", no_directory, "did you mean \"src/main.rs\"?"),
+        ("nav_ls", json!(["guide.md"]), "guide.md", no_directory, "did you mean \"docs/guide.md\"?"),
+        ("nav_outline", json!(["doc"]), "doc", no_directory, "did you mean \"docs\"?"),
         (
             "nav_read",
+            json!(["guide.md:Title"]),
             "guide.md:Title",
-            "there is no file or symbol \"guide.md:Title\" in the context; did you mean \"docs/guide.md\"?",
+            "there is no file or symbol",
+            "did you mean \"docs/guide.md\"?",
         ),
         (
             "nav_ls",
+            json!(["src/main.rs/x"]),
             "src/main.rs/x",
-            "there is no file or directory \"src/main.rs/x\" in the context; nav_ls(\"\") lists what there is, nav_search finds text",
+            no_directory,
+            "nav_ls(\"\") lists what there is, nav_search finds text",
         ),
+        ("nav_search", json!(["x", 20, "guide"]), "guide", no_directory, "did you mean \"docs/guide.md\"?"),
     ] {
-        assert_eq!(nav.error(tool, json!([path])).await, format!("{tool}: {expected}"));
+        let expected = format!("{tool}: {what} {path:?} in the context; {hint}");
+        assert_eq!(nav.error(tool, args).await, expected);
     }
-    let error = nav.error("nav_search", json!({"pattern": "x", "path": "guide"})).await;
-    assert_eq!(
-        error,
-        "nav_search: there is no file or directory \"guide\" in the context; did you mean \"docs/guide.md\"?"
-    );
 }
 
 #[tokio::test]

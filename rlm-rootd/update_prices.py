@@ -1,6 +1,6 @@
-"""Writes src/llm/prices.toml, the built-in prices, from the table that the package litellm has.
+"""Writes src/ledger/prices.toml, the built-in prices, from the table that the package litellm has.
 
-    pip install --no-deps litellm && python3 rlm-rootd/update_prices.py > rlm-rootd/src/llm/prices.toml
+    pip install --no-deps litellm && python3 rlm-rootd/update_prices.py > rlm-rootd/src/ledger/prices.toml
 
 Only models that answer chats, under the names of their makers' own interfaces, that are not withdrawn yet.
 """

@@ -3,9 +3,11 @@
 use std::error::Error as _;
 use std::path::Path;
 
-use reqwest::header::{HeaderValue, InvalidHeaderValue};
+use reqwest::header::{HeaderName, HeaderValue, InvalidHeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder, Response};
+use reqwest::{Client, ClientBuilder, Response, Url};
+
+use crate::proxy::Proxy;
 
 /// A client that does what it is told: no redirect, which could take a key to another server, and no proxy of the environment.
 /// It connects to the socket, whatever host a URL names.
@@ -22,6 +24,30 @@ pub(crate) fn builder(socket: Option<&Path>) -> ClientBuilder {
 /// The builder for addresses that begin with `http:`. The certificates of the machine are not needed, and there may be none.
 pub(crate) fn without_tls(builder: ClientBuilder) -> ClientBuilder {
     builder.tls_certs_only([])
+}
+
+/// The builder for requests to this address, over a proxy if there is one.
+///
+/// # Errors
+/// A sentence on a proxy that cannot be used.
+pub(crate) fn over(
+    builder: ClientBuilder,
+    url: &Url,
+    proxy: Option<&Proxy>,
+) -> Result<ClientBuilder, String> {
+    let builder = match proxy {
+        Some(proxy) => builder.proxy(proxy.for_client()?),
+        None => builder,
+    };
+    let needs_tls = url.scheme() != "http" || proxy.is_some_and(Proxy::has_tls);
+    Ok(if needs_tls { builder } else { without_tls(builder) })
+}
+
+/// A header of a secret. None if its name or its value cannot be sent.
+pub(crate) fn header(name: &str, secret: &str) -> Option<(HeaderName, HeaderValue)> {
+    let mut value = HeaderValue::from_str(secret).ok()?;
+    value.set_sensitive(true);
+    Some((HeaderName::from_bytes(name.as_bytes()).ok()?, value))
 }
 
 /// The value of `Authorization` for a secret. It is marked as sensitive, which keeps it out of formatted requests.

@@ -27,6 +27,7 @@ pub mod nav;
 mod offload;
 mod paid;
 mod program;
+mod proxy;
 mod rollout;
 mod rootd;
 mod secret;
@@ -38,18 +39,18 @@ mod tools_file;
 pub use error::CallError;
 pub use host_process::{BadHostPid, HostProcess};
 pub use ledger::{
-    Amounts, Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Left, RemoteLedger, Resource, Share,
-    Unpriced, Usage, Whose,
+    Amounts, Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Left, Price, Prices, PricesError,
+    RemoteLedger, Resource, Share, Unpriced, Usage, Whose,
 };
 pub use listener::Listener;
 pub use llm::{
     Api, ArgumentsFault, BudgetTool, ChatError, ChatMessage, ChatReply, ChatRequest, ChatTools, Completion,
     Fenced, HttpModel, Key, LEAST_COMPLETION, LlmBatch, LlmQuery, ModelError, ModelErrorKind, ModelFuture,
-    ModelLimits, Models, ModelsConfig, ModelsError, NullContent, Price, Prices, PricesError, Proxy, Recorder,
-    ReplyEnd, Retries, RetryObserver, RootModel, Rules, ServerRules, Streaming, SubCallError, SubCallRecord,
-    SubLlm, SubLlmError, SubLlmOptions, WrittenCall, arguments, call_arguments, check_sampling, fenced,
-    image_urls, is_data_url, is_same_model, message_text, new_call_id, reasoning_text, refusal, thoughts,
-    tool_named, without_thoughts, written_calls,
+    ModelLimits, Models, ModelsConfig, ModelsError, NullContent, Recorder, ReplyEnd, Retries, RetryObserver,
+    RootModel, Rules, ServerRules, Streaming, SubCallError, SubCallRecord, SubLlm, SubLlmError,
+    SubLlmOptions, WrittenCall, arguments, call_arguments, check_sampling, fenced, image_urls, is_data_url,
+    is_same_model, message_text, new_call_id, reasoning_text, refusal, thoughts, tool_named,
+    without_thoughts, written_calls,
 };
 pub use log_lines::{LogLines, LogWriter};
 pub use mcp::{McpError, McpFileError, McpServer, McpServers, McpTransport, load_mcp_servers};
@@ -57,6 +58,7 @@ pub use memory::free_large_values_at_once;
 pub use metrics::CallCounts;
 pub use paid::{OnTheWay, Paid, Receipt};
 pub use program::{Program, ProgramError, ProgramOutput};
+pub use proxy::Proxy;
 pub use rollout::{
     MAX_TOOL_TIME_LIMIT, RegisterError, Registration, RolloutConfig, RolloutMetrics, TOOL_TIME_LIMIT,
 };

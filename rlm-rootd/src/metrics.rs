@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::llm::{Prices, Recorder, SubCallRecord};
+use crate::ledger::Prices;
+use crate::llm::{Recorder, SubCallRecord};
 
 /// Upper bounds of the histograms' buckets, in seconds.
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 300.0];

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::CallError;
-use crate::ledger::{Budget, Ledger, LedgerSnapshot};
-use crate::llm::{BudgetTool, LlmBatch, Models, Prices, SubLlm, SubLlmError, SubLlmOptions};
+use crate::ledger::{Budget, Ledger, LedgerSnapshot, Prices};
+use crate::llm::{BudgetTool, LlmBatch, Models, SubLlm, SubLlmError, SubLlmOptions};
 use crate::metrics::{CallCounters, CallCounts};
 use crate::secret::Secret;
 use crate::tool::Tool;

@@ -9,8 +9,8 @@ use rlm_core::pickle::Limits;
 use rlm_core::root_tool::MAX_BODY_BYTES;
 use tokio::sync::Semaphore;
 
-use crate::ledger::Ledger;
-use crate::llm::{Models, Prices};
+use crate::ledger::{Ledger, Prices};
+use crate::llm::Models;
 use crate::metrics::{Metrics, MetricsRecorder};
 use crate::offload::LargeWork;
 use crate::rollout::{RegisterError, Registration, Rollout, RolloutConfig, RolloutMetrics};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::llm::prices::Price;
+use super::prices::Price;
 
 /// Costs are counted in whole numbers of this fraction of a USD.
 pub(super) const UNITS_PER_USD: f64 = 1e12;

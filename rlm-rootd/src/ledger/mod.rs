@@ -14,6 +14,7 @@
 
 mod amounts;
 mod exhausted;
+mod prices;
 mod remote;
 mod stage;
 
@@ -25,10 +26,10 @@ use tokio::sync::Notify;
 pub use self::amounts::{Amounts, Budget, Estimate, LedgerSnapshot, Left, Usage};
 use self::amounts::{Sum, UNITS_PER_USD};
 pub use self::exhausted::{Exhausted, Resource, Unpriced, Whose};
+pub use self::prices::{Price, Prices, PricesError};
 pub use self::remote::RemoteLedger;
 use self::remote::RemoteReservation;
 use self::stage::Stage;
-use crate::llm::prices::{Price, Prices};
 
 /// The spending of one rollout on models.
 #[derive(Debug)]

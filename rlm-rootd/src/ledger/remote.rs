@@ -20,9 +20,9 @@ use tokio_util::task::TaskTracker;
 
 use super::amounts::{Estimate, Sum, Usage};
 use super::exhausted::Exhausted;
+use super::prices::Price;
 use super::stage::Stage;
 use crate::callback::CallbackServer;
-use crate::llm::prices::Price;
 
 /// Attempts to tell the ledger a request's cost.
 const ATTEMPTS: usize = 3;

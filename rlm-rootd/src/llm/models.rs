@@ -27,14 +27,14 @@ use super::key::Key;
 use super::limits::ModelLimits;
 use super::message::{ChatMessage, prompt_tokens};
 use super::opaque::without_signatures;
-use super::proxy::Proxy;
 use super::reply::Reply;
 use super::request_ids::RequestIds;
 use super::retry::{Retries, asked_pause, told_pause};
 use super::rules::{ErrorKind, Refused, Rules, telling_part};
 use super::sse;
 use super::wire::Streamed;
-use crate::http_client::{bearer, builder, last_cause, read, without_tls};
+use crate::http_client::{bearer, builder, header, last_cause, over, read};
+use crate::proxy::Proxy;
 
 /// Headers with the id of a request, the same in each attempt: for logs, and for trainers.
 const REQUEST_ID_HEADERS: [HeaderName; 2] =
@@ -60,6 +60,9 @@ const MAX_REPLY_BYTES: usize = 16 << 20;
 
 /// Most bytes of events of a reply that is streamed: each token has an event of its own.
 const MAX_STREAM_BYTES: usize = 512 << 20;
+
+/// Time limit for making a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// Time for a server to end its response after the last event.
 const CLOSING: Duration = Duration::from_millis(50);
@@ -108,8 +111,6 @@ pub struct ModelsConfig {
     pub parallelism: usize,
     /// The retries of a request.
     pub retries: Retries,
-    /// Time limit for making a connection; 10 s by default.
-    pub connect_timeout: Duration,
     /// Time limit of one attempt until its response is read or, where that is streamed, of a silence in it; 120 s by default, so
     /// that a call of 300 s has a second attempt. None for a server on a Unix socket, which is the program that asks.
     pub timeout: Duration,
@@ -133,7 +134,6 @@ impl ModelsConfig {
             proxy: None,
             parallelism: 64,
             retries: Retries::default(),
-            connect_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(120),
             stream: true,
         }
@@ -234,16 +234,11 @@ impl Models {
         url.path_segments_mut().expect("http has a path").extend(api.path());
         let headers = headers(&config, api)?;
         let is_own = socket.is_some();
-        let mut client = builder(socket.as_deref()).connect_timeout(config.connect_timeout);
+        let mut client = builder(socket.as_deref()).connect_timeout(CONNECT_TIME);
         if !is_own {
             client = client.read_timeout(config.timeout);
         }
-        if let Some(proxy) = &config.proxy {
-            client = client.proxy(proxy.for_client().map_err(ModelsError::Proxy)?);
-        }
-        if url.scheme() == "http" && !config.proxy.as_ref().is_some_and(Proxy::has_tls) {
-            client = without_tls(client);
-        }
+        let client = over(client, &url, config.proxy.as_ref()).map_err(ModelsError::Proxy)?;
         let client = client.build().map_err(|error| ModelsError::Client(last_cause(&error)))?;
         let running = Semaphore::new(config.parallelism.min(Semaphore::MAX_PERMITS));
         let streams = AtomicBool::new(config.stream && !is_own);
@@ -729,9 +724,8 @@ fn headers(config: &ModelsConfig, api: Api) -> Result<HeaderMap, ModelsError> {
     }
     for (name, value) in &config.headers {
         let cannot = || ModelsError::Header(name.clone());
-        let mut value = HeaderValue::from_str(value.reveal()).map_err(|_| cannot())?;
-        value.set_sensitive(true);
-        headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| cannot())?, value);
+        let (name, value) = header(name, value.reveal()).ok_or_else(cannot)?;
+        headers.insert(name, value);
     }
     Ok(headers)
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Url;
-use reqwest::header::{HeaderName, HeaderValue};
 use rlm_core::pickle::Value;
 use rlm_core::root_tool::MAX_BODY_BYTES;
 use rmcp::ServiceExt as _;
@@ -26,9 +25,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::spec::{McpServer, McpTransport};
-use crate::http_client::{builder, last_cause, without_tls};
-use crate::llm::Proxy;
+use crate::http_client::{builder, header, last_cause, over};
 use crate::program::{Spawner, StdioServer, Variables, find, usual_variables};
+use crate::proxy::Proxy;
 use crate::tool::ToolError;
 
 /// Time for an answer that a server wrote before it exited, and for the exit of one that closed its output.
@@ -255,21 +254,13 @@ fn http(
     let variable = |name: &str| Some(environment.get(std::ffi::OsStr::new(name))?.to_str()?.to_owned());
     let parsed = Url::parse(url).ok().filter(|url| ["http", "https"].contains(&url.scheme()));
     let parsed = parsed.ok_or("cannot be reached: its url does not begin with http:// or https://")?;
-    let mut client = builder(None);
     let proxy = Proxy::of_variables(url, variable);
-    if let Some(proxy) = &proxy {
-        client = client.proxy(proxy.for_client()?);
-    }
-    if parsed.scheme() == "http" && !proxy.as_ref().is_some_and(Proxy::has_tls) {
-        client = without_tls(client);
-    }
-    let client = client.build().map_err(|error| format!("cannot be reached: {}", last_cause(&error)))?;
+    let client = over(builder(None), &parsed, proxy.as_ref())?.build();
+    let client = client.map_err(|error| format!("cannot be reached: {}", last_cause(&error)))?;
     let mut custom = HashMap::new();
     for (name, value) in headers {
         let cannot = || format!("cannot be reached: the header {name} is not valid");
-        let mut value = HeaderValue::from_str(value).map_err(|_| cannot())?;
-        value.set_sensitive(true);
-        custom.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| cannot())?, value);
+        custom.extend([header(name, value).ok_or_else(cannot)?]);
     }
     let config = StreamableHttpClientTransportConfig::with_uri(url)
         .custom_headers(custom)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import http.server
+import inspect
 import json
 import os
 import threading
@@ -26,6 +27,20 @@ DAY = int(os.environ.get("RLM_DAY") or time.time() // 86400)
 """Tests with the mark `nightly` take turns: a fifth of them runs each day. `RLM_DAY` repeats another day's choice."""
 
 TURNS = 5
+
+
+LONGEST = 1200.0
+"""Seconds after which a test that is a coroutine hangs, and is ended."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    fixtures = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**fixtures), LONGEST))
+    return True
 
 
 def pytest_report_header() -> str:

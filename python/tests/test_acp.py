@@ -120,12 +120,9 @@ def test_failures(lines: list[Any], message: str, data: Any) -> None:
     assert str(error).startswith(message) and error.data == data
 
 
-def test_a_request_after_the_end_fails_at_once() -> None:
-    async def main() -> None:
-        connection = AgentConnection(Agent(lambda _: [None]))
-        for _ in range(2):
-            with pytest.raises(AgentError, match="the agent has ended"):
-                await asyncio.wait_for(connection.request("initialize", {}), 10)
-        await connection.close()
-
-    asyncio.run(main())
+async def test_a_request_after_the_end_fails_at_once() -> None:
+    connection = AgentConnection(Agent(lambda _: [None]))
+    for _ in range(2):
+        with pytest.raises(AgentError, match="the agent has ended"):
+            await asyncio.wait_for(connection.request("initialize", {}), 10)
+    await connection.close()

@@ -233,12 +233,9 @@ def test_a_forgotten_session_is_ended_and_says_so(work: Path) -> None:
     assert not os.path.exists(f"/proc/{pid}")
 
 
-def test_a_synchronous_session_works_where_a_loop_runs(work: Path) -> None:
-    async def main() -> None:
-        with Session(work) as session:
-            assert session.execute("echo hi").stdout == "hi\n"
-
-    asyncio.run(main())
+async def test_a_synchronous_session_works_where_a_loop_runs(work: Path) -> None:
+    with Session(work) as session:
+        assert session.execute("echo hi").stdout == "hi\n"
 
 
 def test_directories_of_other_programs_are_left_alone(work: Path, nothing_is_left: Path) -> None:

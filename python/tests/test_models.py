@@ -279,28 +279,20 @@ def test_an_endpoint_that_is_gone_at_the_end_leaves_the_spending_unknown(kind: A
         session.spent()
 
 
-def test_an_endpoint_that_hangs_keeps_no_end(work: Path) -> None:
-    async def main() -> None:
-        session = await AsyncSession(work, models=reply).start()
-        endpoint = session._core.tools.rootd._process.pid  # type: ignore[union-attr]
-        os.kill(endpoint, signal.SIGSTOP)
-        asking = asyncio.create_task(session.spent())
-        turns = 0
-
-        async def turn() -> None:
-            nonlocal turns
-            while True:
-                await asyncio.sleep(0.02)
-                turns += 1
-
-        turning = asyncio.create_task(turn())
-        await session.close()
-        assert turns > 20, "the loop went on"
-        turning.cancel()
-        with pytest.raises(EndedError):
-            await asking
-
-    asyncio.run(main())
+async def test_an_endpoint_that_hangs_keeps_no_end(work: Path) -> None:
+    session = await AsyncSession(work, models=reply).start()
+    endpoint = session._core.tools.rootd._process.pid  # type: ignore[union-attr]
+    os.kill(endpoint, signal.SIGSTOP)
+    asking = asyncio.create_task(session.spent())
+    turns = 0
+    closing = asyncio.create_task(session.close())
+    while not closing.done():
+        await asyncio.sleep(0.02)
+        turns += 1
+    await closing
+    assert turns > 20, "the loop went on"
+    with pytest.raises(EndedError):
+        await asking
 
 
 @pytest.mark.parametrize("how", ["dump", "deep", "cancel", "surrogate"])

@@ -615,48 +615,42 @@ def test_an_interrupt_outlives_a_moment_without_the_actor(cluster: Any, tmp_path
     assert set(said[::2]) == {"interrupted"} and set(said[1::2]) == {"ok"}
 
 
-def test_an_interrupt_may_come_before_its_call(cluster: Any) -> None:
-    async def use() -> None:
-        async with SessionActor() as session:
-            for size in (0, 200_000, 900_000):
-                for steps in range(3):
-                    call = asyncio.ensure_future(session.execute("sleep 1000 #" + "x" * size, timeout=20))
-                    for _ in range(steps + 1):
-                        await asyncio.sleep(0)
-                    session.interrupt()
-                    assert (await call).outcome == "interrupted"
-            # An interrupt also reaches a call that waits for the end of one that was given up.
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(session.execute("trap '' INT; sleep 2; trap - INT"), 0.5)
-            call = asyncio.ensure_future(session.execute("sleep 1000", timeout=20))
-            await asyncio.sleep(0)
-            session.interrupt()
-            assert (await call).outcome == "interrupted"
-
-    asyncio.run(asyncio.wait_for(use(), PATIENCE))
+async def test_an_interrupt_may_come_before_its_call(cluster: Any) -> None:
+    async with SessionActor() as session:
+        for size in (0, 200_000, 900_000):
+            for steps in range(3):
+                call = asyncio.ensure_future(session.execute("sleep 1000 #" + "x" * size, timeout=20))
+                for _ in range(steps + 1):
+                    await asyncio.sleep(0)
+                session.interrupt()
+                assert (await call).outcome == "interrupted"
+        # An interrupt also reaches a call that waits for the end of one that was given up.
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(session.execute("trap '' INT; sleep 2; trap - INT"), 0.5)
+        call = asyncio.ensure_future(session.execute("sleep 1000", timeout=20))
+        await asyncio.sleep(0)
+        session.interrupt()
+        assert (await call).outcome == "interrupted"
 
 
-def test_an_interrupt_that_comes_late_is_for_no_later_call(tmp_path: Path) -> None:
-    async def use() -> None:
-        session = _session._Session(SessionConfig(tmp_path), [], [], None, None)
-        await session._session.start()
-        await session.once("one", [], "execute", "true")
-        await session.once("word", [], "interrupt", [])
-        code = ": > begun; until [ -e go ]; do sleep 0.05; done; : > gone; sleep 1000"
-        running = asyncio.ensure_future(session.once("two", ["one"], "execute", code))
-        while not (tmp_path / "begun").exists():
-            await asyncio.sleep(0.05)
-        await session.interrupt(["one"])
-        await session.once("word", [], "interrupt", [])  # Ray does that where a reply was lost
-        (tmp_path / "go").touch()
-        while not (tmp_path / "gone").exists():
-            assert not running.done(), await running
-            await asyncio.sleep(0.05)
-        await session.interrupt(["one", "two"])
-        assert (await running).outcome == "interrupted"
-        await session.close()
-
-    asyncio.run(asyncio.wait_for(use(), PATIENCE))
+async def test_an_interrupt_that_comes_late_is_for_no_later_call(tmp_path: Path) -> None:
+    session = _session._Session(SessionConfig(tmp_path), [], [], None, None)
+    await session._session.start()
+    await session.once("one", [], "execute", "true")
+    await session.once("word", [], "interrupt", [])
+    code = ": > begun; until [ -e go ]; do sleep 0.05; done; : > gone; sleep 1000"
+    running = asyncio.ensure_future(session.once("two", ["one"], "execute", code))
+    while not (tmp_path / "begun").exists():
+        await asyncio.sleep(0.05)
+    await session.interrupt(["one"])
+    await session.once("word", [], "interrupt", [])  # Ray does that where a reply was lost
+    (tmp_path / "go").touch()
+    while not (tmp_path / "gone").exists():
+        assert not running.done(), await running
+        await asyncio.sleep(0.05)
+    await session.interrupt(["one", "two"])
+    assert (await running).outcome == "interrupted"
+    await session.close()
 
 
 def session_with_a_state() -> Any:
@@ -694,7 +688,7 @@ def test_a_pool_closes_no_session_in_use_that_is_out_of_reach(cluster: Any) -> N
     assert said_by_a_driver(cluster, "pool_in_use") == ["4\n"] * 3
 
 
-def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
+async def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One call for the driver, one for the actor of the node, and one for the rest.
@@ -704,41 +698,38 @@ def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
     def unsent(key: str) -> _hub.News:
         return _hub.News([a_settlement(key, calls=0)], number=next(numbers))
 
-    async def use() -> None:
-        hub = await _hub.start_hub(Budget(calls=1))
-        client, all_called = _hub.HubClient(hub, "node"), asyncio.Event()
+    hub = await _hub.start_hub(Budget(calls=1))
+    client, all_called = _hub.HubClient(hub, "node"), asyncio.Event()
 
-        async def here(number: int) -> int:
-            """Returns when all have called it, and the last one is cancelled."""
-            called.append(number)
-            if len(called) == most:
-                last.cancel()
-            if number == most - 1:
-                await asyncio.Event().wait()
-            await all_called.wait()
-            return number
+    async def here(number: int) -> int:
+        """Returns when all have called it, and the last one is cancelled."""
+        called.append(number)
+        if len(called) == most:
+            last.cancel()
+        if number == most - 1:
+            await asyncio.Event().wait()
+        await all_called.wait()
+        return number
 
-        async def reserve(key: str) -> None:
-            assert await client.reserve(a_request(key), _hub.News(number=next(numbers))) == 5
-            await client.tell(unsent(key))
+    async def reserve(key: str) -> None:
+        assert await client.reserve(a_request(key), _hub.News(number=next(numbers))) == 5
+        await client.tell(unsent(key))
 
-        functions = Functions([here], hub)
-        assert await client.reserve(a_request("held"), _hub.News(number=next(numbers))) == 5
-        reserving = [asyncio.create_task(reserve(str(number))) for number in range(most)]
-        calls = [asyncio.create_task(client.call("here", (number,), {})) for number in range(most)]
-        last = calls.pop()
-        with pytest.raises(asyncio.CancelledError):
-            await last
-        all_called.set()
-        assert [pickle.loads(await call) for call in calls] == [(True, number) for number in range(most - 1)]
-        assert (await hub.spent.remote()).calls == 0
-        await client.tell(unsent("held"))
-        await asyncio.gather(*reserving)
-        await functions.close()
-        client.close()
-        ray.kill(hub)
-
-    asyncio.run(asyncio.wait_for(use(), PATIENCE))
+    functions = Functions([here], hub)
+    assert await client.reserve(a_request("held"), _hub.News(number=next(numbers))) == 5
+    reserving = [asyncio.create_task(reserve(str(number))) for number in range(most)]
+    calls = [asyncio.create_task(client.call("here", (number,), {})) for number in range(most)]
+    last = calls.pop()
+    with pytest.raises(asyncio.CancelledError):
+        await last
+    all_called.set()
+    assert [pickle.loads(await call) for call in calls] == [(True, number) for number in range(most - 1)]
+    assert (await hub.spent.remote()).calls == 0
+    await client.tell(unsent("held"))
+    await asyncio.gather(*reserving)
+    await functions.close()
+    client.close()
+    ray.kill(hub)
 
 
 def test_resume_goes_on_after_the_death_of_the_driver(cluster: Any, tmp_path: Path) -> None:
@@ -1229,7 +1220,7 @@ def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path, read: A
 
 
 @pytest.mark.nightly
-def test_a_tool_that_does_not_end_keeps_nothing_open(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_that_does_not_end_keeps_nothing_open(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended = threading.Event(), threading.Event()
 
     async def stubborn() -> None:
@@ -1239,20 +1230,17 @@ def test_a_tool_that_does_not_end_keeps_nothing_open(cluster: Any, monkeypatch: 
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.05)
 
-    async def use() -> None:
-        async with SessionActor(driver_tools=[stubborn], num_cpus=0.01) as session:
-            call = asyncio.ensure_future(session.execute("stubborn"))
-            while not begun.is_set():
-                await asyncio.sleep(0.05)
-        with pytest.raises((EndedError, UsageError)):
-            await call
-        ended.set()
-
     monkeypatch.setattr(_functions, "_CLOSE_LIMIT", 0.5)
     batch = run_batch("?", model=running("stubborn"), driver_tools=[stubborn])
     close_while_read(batch, begun.is_set, "the tool")
     begun.clear()
-    asyncio.run(asyncio.wait_for(use(), PATIENCE))
+    async with SessionActor(driver_tools=[stubborn], num_cpus=0.01) as session:
+        call = asyncio.ensure_future(session.execute("stubborn"))
+        while not begun.is_set():
+            await asyncio.sleep(0.05)
+    with pytest.raises((EndedError, UsageError)):
+        await call
+    ended.set()
 
 
 def test_a_thread_that_a_tool_waits_for_keeps_no_batch_open(cluster: Any) -> None:
@@ -1360,17 +1348,14 @@ def test_a_program_ends_that_leaves_results_unread(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_loop_in_another_task_is_ended_also_while_it_does_something_else(cluster: Any) -> None:
-    async def use() -> None:
-        with run_batch("?", attempts=50, model=scripted) as batch:
-            results = aiter(batch)
-            await anext(results)
-        while batch.progress.running:
-            await asyncio.sleep(0.05)
-        assert [result async for result in results] == []
-        assert batch.progress.waiting > 0
-
-    asyncio.run(asyncio.wait_for(use(), PATIENCE))
+async def test_a_loop_in_another_task_is_ended_also_while_it_does_something_else(cluster: Any) -> None:
+    with run_batch("?", attempts=50, model=scripted) as batch:
+        results = aiter(batch)
+        await anext(results)
+    while batch.progress.running:
+        await asyncio.sleep(0.05)
+    assert [result async for result in results] == []
+    assert batch.progress.waiting > 0
 
 
 @pytest.mark.parametrize("read", [list, lambda batch: asyncio.run(as_list(batch))])
@@ -1406,7 +1391,7 @@ def test_what_cannot_be_shown_ends_nothing(cluster: Any, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("language", ["bash", "python"])
-def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) -> None:
+async def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) -> None:
     def beside(word: str) -> str:
         """Runs beside the session."""
         return f"{word} {os.getpid() != driver}"
@@ -1432,63 +1417,60 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
             await asyncio.sleep(0.05)
         Path(directory, "began").unlink()
 
-    async def use() -> None:
-        config = SessionConfig(language=language)
-        async with SessionActor(config, tools=[beside], driver_tools=[here]) as session:
-            response = await session.execute(code[language])
-            directory = response.stdout.splitlines()[0]
-            assert "a True" in response.stdout + (response.result or ""), response
-            assert "b True" in response.stdout + (response.result or ""), response
-            assert os.path.isdir(directory)
-            assert (await session.set({"x": 42})).outcome == "ok"
-            with pytest.raises(TypeError, match="the variable 'x' cannot be sent as JSON: Object of type lock is not"):
-                await session.set({"x": threading.Lock()})
-            for option in ("key", "had", "method"):
-                with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
-                    await session.execute("ls", **{option: 1})
-            again = pickle.loads(pickle.dumps(session))
-            shown = await again.execute({"bash": "echo $x", "python": "print(x)"}[language])
-            assert shown.stdout.strip() == "42"
-            assert (await session.info()).language == language
-            running = asyncio.ensure_future(session.execute(slow[language]))
-            await begun(directory)
-            session.interrupt()
-            assert (await running).outcome == "interrupted"
-            await session.restart()
-            running = asyncio.ensure_future(session.execute(waits[language]))
-            await begun(directory)
-            refused = asyncio.ensure_future(again.execute("1"))
-            await asyncio.sleep(0)
-            refused.cancel()
-            await asyncio.wait([refused])
-            assert await again.actor.idle.remote() == 0.0
-            Path(directory, "go").touch()
-            assert (await running).outcome == "ok", "another call was cancelled"
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(session.execute(slow[language]), 1)
-            # A call whose code travels for a while is cancelled when it comes.
-            large = asyncio.ensure_future(session.execute(slow[language] + " #" + "x" * 900_000))
-            await asyncio.sleep(0)
-            large.cancel()
-            assert (await session.execute({"bash": "echo next", "python": "'next'"}[language])).outcome == "ok"
-            assert await session.start() is session
-            lost = await session.execute({"bash": "echo ${x-lost}", "python": "print('x' in globals())"}[language])
-            assert lost.stdout.strip() in ("lost", "False")
-        assert not os.path.exists(directory)
-        with pytest.raises(UsageError, match="has not been started"):
-            await SessionActor().execute("ls")
-        with pytest.raises(TypeError, match="the tool holds cannot be pickled"):
-            SessionActor(tools=[holding(threading.Lock())])
-        with pytest.raises(UsageError, match="the session is closed: start another"):
-            await session.execute("ls")
-        with pytest.raises(UsageError, match="the session has ended: start another"):
-            await session.start()
-        nowhere = SessionActor("/not/there")
-        for _ in range(2):
-            with pytest.raises(StartError, match=r"/not/there"):
-                await nowhere.start()
-
-    asyncio.run(use())
+    config = SessionConfig(language=language)
+    async with SessionActor(config, tools=[beside], driver_tools=[here]) as session:
+        response = await session.execute(code[language])
+        directory = response.stdout.splitlines()[0]
+        assert "a True" in response.stdout + (response.result or ""), response
+        assert "b True" in response.stdout + (response.result or ""), response
+        assert os.path.isdir(directory)
+        assert (await session.set({"x": 42})).outcome == "ok"
+        with pytest.raises(TypeError, match="the variable 'x' cannot be sent as JSON: Object of type lock is not"):
+            await session.set({"x": threading.Lock()})
+        for option in ("key", "had", "method"):
+            with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
+                await session.execute("ls", **{option: 1})
+        again = pickle.loads(pickle.dumps(session))
+        shown = await again.execute({"bash": "echo $x", "python": "print(x)"}[language])
+        assert shown.stdout.strip() == "42"
+        assert (await session.info()).language == language
+        running = asyncio.ensure_future(session.execute(slow[language]))
+        await begun(directory)
+        session.interrupt()
+        assert (await running).outcome == "interrupted"
+        await session.restart()
+        running = asyncio.ensure_future(session.execute(waits[language]))
+        await begun(directory)
+        refused = asyncio.ensure_future(again.execute("1"))
+        await asyncio.sleep(0)
+        refused.cancel()
+        await asyncio.wait([refused])
+        assert await again.actor.idle.remote() == 0.0
+        Path(directory, "go").touch()
+        assert (await running).outcome == "ok", "another call was cancelled"
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(session.execute(slow[language]), 1)
+        # A call whose code travels for a while is cancelled when it comes.
+        large = asyncio.ensure_future(session.execute(slow[language] + " #" + "x" * 900_000))
+        await asyncio.sleep(0)
+        large.cancel()
+        assert (await session.execute({"bash": "echo next", "python": "'next'"}[language])).outcome == "ok"
+        assert await session.start() is session
+        lost = await session.execute({"bash": "echo ${x-lost}", "python": "print('x' in globals())"}[language])
+        assert lost.stdout.strip() in ("lost", "False")
+    assert not os.path.exists(directory)
+    with pytest.raises(UsageError, match="has not been started"):
+        await SessionActor().execute("ls")
+    with pytest.raises(TypeError, match="the tool holds cannot be pickled"):
+        SessionActor(tools=[holding(threading.Lock())])
+    with pytest.raises(UsageError, match="the session is closed: start another"):
+        await session.execute("ls")
+    with pytest.raises(UsageError, match="the session has ended: start another"):
+        await session.start()
+    nowhere = SessionActor("/not/there")
+    for _ in range(2):
+        with pytest.raises(StartError, match=r"/not/there"):
+            await nowhere.start()
 
 
 @pytest.mark.nightly
@@ -1607,24 +1589,20 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
 
 
 @pytest.mark.nightly
-def test_a_pool_closes_idle_sessions_where_another_one_does_not_answer(
+async def test_a_pool_closes_idle_sessions_where_another_one_does_not_answer(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (_pool, _session):
         monkeypatch.setattr(module, "CLOSE_LIMIT", 1.0)
-
-    async def use() -> None:
-        async with SessionPool(max_sessions=2, idle_timeout=1.0, num_cpus=0.01) as pool:
-            stuck = await pool.get("stuck")
-            pid = await stuck.actor.__ray_call__.remote(lambda _: os.getpid())
-            os.kill(pid, signal.SIGSTOP)
-            await pool.get("idle")
-            await pool.get("next")
-            assert await pool.get("stuck") is stuck
-            os.kill(pid, signal.SIGCONT)
-            assert (await stuck.execute("echo there")).stdout == "there\n"
-
-    asyncio.run(asyncio.wait_for(use(), PATIENCE))
+    async with SessionPool(max_sessions=2, idle_timeout=1.0, num_cpus=0.01) as pool:
+        stuck = await pool.get("stuck")
+        pid = await stuck.actor.__ray_call__.remote(lambda _: os.getpid())
+        os.kill(pid, signal.SIGSTOP)
+        await pool.get("idle")
+        await pool.get("next")
+        assert await pool.get("stuck") is stuck
+        os.kill(pid, signal.SIGCONT)
+        assert (await stuck.execute("echo there")).stdout == "there\n"
 
 
 def test_a_dataset_is_answered_by_rollouts(cluster: Any) -> None:
@@ -1814,43 +1792,40 @@ def test_an_id_that_is_reserved_twice_is_reserved_once() -> None:
     assert ledger.spent.calls == 2
 
 
-def test_what_comes_twice_or_late_at_the_hub_counts_once() -> None:
-    async def use() -> None:
-        hub = _hub._Hub(Budget(calls=9))
-        request = a_request("a")
-        for _ in range(2):
-            assert await hub.reserve("node", request, _hub.News()) == 5
-        unreserved, later = ("r", a_settlement("unreserved")), _hub.News([a_settlement("unsent", calls=0)], number=2)
-        news = _hub.News([a_settlement("a")], [unreserved], number=1)
-        for one in (later, news, later, news):
-            assert await hub.tell("node", one)
-        assert (await hub.spent()).calls == 2
-        assert await hub.reserve("node", a_request("unsent"), _hub.News(number=3)) == GIVEN_UP
-        # A call that was cancelled before it came does not count.
-        await hub.cancel(("node", 1))
-        for _ in range(2):
-            for number in range(3):
-                await hub.call(("node", number), "here", (number,), {})
-        begun = [(("node", number), ("here", (number,), {})) for number in (0, 2)]
-        assert await hub.calls(0) == await hub.calls(0) == begun
-        assert await hub.calls(1) == begun[1:]
-        for outcome in (b"first", b"second"):
-            await hub.answer(("node", 0), outcome)
-        waiting, newer = asyncio.create_task(hub.calls(2)), asyncio.create_task(hub.calls(2))
-        assert await waiting == [], "a newer call ends the wait of the one before"
-        assert await hub.answers("node", 0) == await hub.answers("node", 0) == [(("node", 0), b"first")]
-        await hub.call(("node", 0), "here", (0,), {})
-        for _ in range(2):
-            [lost] = await hub.lose("node", ["r"])
-            assert lost.calls == 2
-        await hub.call(("node", 3), "here", (3,), {})
-        assert await newer == await hub.calls(2) == [(("node", 2), None)]
-        assert await hub.answers("node", 1) is None
-
-    asyncio.run(asyncio.wait_for(use(), PATIENCE))
+async def test_what_comes_twice_or_late_at_the_hub_counts_once() -> None:
+    hub = _hub._Hub(Budget(calls=9))
+    request = a_request("a")
+    for _ in range(2):
+        assert await hub.reserve("node", request, _hub.News()) == 5
+    unreserved, later = ("r", a_settlement("unreserved")), _hub.News([a_settlement("unsent", calls=0)], number=2)
+    news = _hub.News([a_settlement("a")], [unreserved], number=1)
+    for one in (later, news, later, news):
+        assert await hub.tell("node", one)
+    assert (await hub.spent()).calls == 2
+    assert await hub.reserve("node", a_request("unsent"), _hub.News(number=3)) == GIVEN_UP
+    # A call that was cancelled before it came does not count.
+    await hub.cancel(("node", 1))
+    for _ in range(2):
+        for number in range(3):
+            await hub.call(("node", number), "here", (number,), {})
+    begun = [(("node", number), ("here", (number,), {})) for number in (0, 2)]
+    assert await hub.calls(0) == await hub.calls(0) == begun
+    assert await hub.calls(1) == begun[1:]
+    for outcome in (b"first", b"second"):
+        await hub.answer(("node", 0), outcome)
+    waiting, newer = asyncio.create_task(hub.calls(2)), asyncio.create_task(hub.calls(2))
+    assert await waiting == [], "a newer call ends the wait of the one before"
+    assert await hub.answers("node", 0) == await hub.answers("node", 0) == [(("node", 0), b"first")]
+    await hub.call(("node", 0), "here", (0,), {})
+    for _ in range(2):
+        [lost] = await hub.lose("node", ["r"])
+        assert lost.calls == 2
+    await hub.call(("node", 3), "here", (3,), {})
+    assert await newer == await hub.calls(2) == [(("node", 2), None)]
+    assert await hub.answers("node", 1) is None
 
 
-def test_functions_outlive_a_moment_without_their_hub_and_tell_its_end() -> None:
+async def test_functions_outlive_a_moment_without_their_hub_and_tell_its_end() -> None:
     outcomes: list[tuple[str, Any]] = []
     replies: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -1869,62 +1844,53 @@ def test_functions_outlive_a_moment_without_their_hub_and_tell_its_end() -> None
         """Runs here."""
         return 5
 
-    async def use() -> None:
-        answered = asyncio.Event()
+    answered = asyncio.Event()
 
-        def answer(key: str, outcome: bytes) -> None:
-            outcomes.append((key, pickle.loads(outcome)))
-            answered.set()
+    def answer(key: str, outcome: bytes) -> None:
+        outcomes.append((key, pickle.loads(outcome)))
+        answered.set()
 
-        calls = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=take))
-        hub = SimpleNamespace(calls=calls, answer=SimpleNamespace(remote=answer))
-        functions = Functions([forever, here], hub)
-        replies.put_nowait((0, ActorUnavailableError("for a moment", None)))
-        # The first is cancelled before its first step.
-        replies.put_nowait((0, [("a", ("forever", (), {})), ("a", None), ("b", ("here", (), {}))]))
-        await answered.wait()
-        assert (outcomes, functions.error) == ([("b", (True, 5))], None)
-        replies.put_nowait((3, ActorDiedError()))
-        with pytest.raises(ActorDiedError):
-            await functions.wait()
-        assert isinstance(functions.error, ActorDiedError)
-        assert functions._running == {}
-        await functions.close()
-
-    asyncio.run(asyncio.wait_for(use(), PATIENCE))
+    calls = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=take))
+    hub = SimpleNamespace(calls=calls, answer=SimpleNamespace(remote=answer))
+    functions = Functions([forever, here], hub)
+    replies.put_nowait((0, ActorUnavailableError("for a moment", None)))
+    # The first is cancelled before its first step.
+    replies.put_nowait((0, [("a", ("forever", (), {})), ("a", None), ("b", ("here", (), {}))]))
+    await answered.wait()
+    assert (outcomes, functions.error) == ([("b", (True, 5))], None)
+    replies.put_nowait((3, ActorDiedError()))
+    with pytest.raises(ActorDiedError):
+        await functions.wait()
+    assert isinstance(functions.error, ActorDiedError)
+    assert functions._running == {}
+    await functions.close()
 
 
-def test_a_session_forgets_results_for_which_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def use() -> None:
-        session = _session._Session(SessionConfig("/"), [], [], None, None)
-        assert await session.once("a", [], "idle") >= 0.0
-        assert len(session._calls) == 1
-        monkeypatch.setattr(_session, "_KEPT", 0.0)
-        assert await session.once("b", [], "idle") >= 0.0
-        await asyncio.sleep(0.01)
-        assert list(session._calls) == ["a"]
-        await session.once("c", ["a"], "idle")
-        assert "a" not in session._calls
-
-    asyncio.run(use())
+async def test_a_session_forgets_results_for_which_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = _session._Session(SessionConfig("/"), [], [], None, None)
+    assert await session.once("a", [], "idle") >= 0.0
+    assert len(session._calls) == 1
+    monkeypatch.setattr(_session, "_KEPT", 0.0)
+    assert await session.once("b", [], "idle") >= 0.0
+    await asyncio.sleep(0.01)
+    assert list(session._calls) == ["a"]
+    await session.once("c", ["a"], "idle")
+    assert "a" not in session._calls
 
 
 @pytest.mark.nightly
-def test_a_session_whose_hub_has_died_says_so(cluster: Any) -> None:
+async def test_a_session_whose_hub_has_died_says_so(cluster: Any) -> None:
     def here() -> str:
         """Runs with the driver."""
         return "here"
 
-    async def use() -> None:
-        async with SessionActor(driver_tools=[here]) as session:
-            assert (await session.execute("here")).stdout == "here\n"
-            ray.kill(session._hub)
-            with pytest.raises(ActorDiedError):
-                await session._functions.wait()  # type: ignore[union-attr]
-            with pytest.raises(EndedError, match="driver_tools cannot be called any more: start another session"):
-                await session.execute("ls")
-
-    asyncio.run(asyncio.wait_for(use(), PATIENCE))
+    async with SessionActor(driver_tools=[here]) as session:
+        assert (await session.execute("here")).stdout == "here\n"
+        ray.kill(session._hub)
+        with pytest.raises(ActorDiedError):
+            await session._functions.wait()  # type: ignore[union-attr]
+        with pytest.raises(EndedError, match="driver_tools cannot be called any more: start another session"):
+            await session.execute("ls")
 
 
 def run_and_close(work: Any) -> None:

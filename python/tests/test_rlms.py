@@ -239,50 +239,39 @@ def proxy() -> Iterator[tuple[str, list[Any]]]:
         yield url, asked
 
 
-def test_the_backend_of_the_training_package(proxy: tuple[str, list[Any]], tmp_path: Path) -> None:
-    async def main() -> None:
-        backend = SessionBackend(execution_timeout=5)
-        with pytest.raises(RuntimeError, match="has not been started"):
-            await backend.execute("1")
-        await backend.start(proxy[0], "r-1", depth=2)
-        try:
-            await backend.bootstrap("base = 10")
-            assert [await backend.load_context("first"), await backend.load_context({"a": 1})] == [0, 1]
-            ran = await backend.execute(
-                "print(context, context_1, base, llm_query('q'), llm_query_batched(['a', 'b']))"
-            )
-            assert ran.stdout == "first {'a': 1} 10 to q ['to a', 'to b']\n"
-            assert (ran.stderr, ran.final_answer) == ("", None)
-            assert {"base", "context"} < set(ran.locals_keys)
-            assert "Error: HTTP 413" in (await backend.execute("print(llm_query('too large'))")).stdout
-            ran = await backend.execute("answer['content'] = 42; answer['ready'] = True")
-            assert ran.final_answer == "42" and ran.execution_time > 0
-            begun = tmp_path / "begun"
-            task = asyncio.create_task(
-                backend.execute(f"open({str(begun)!r}, 'w').close(); import time; time.sleep(1000)")
-            )
-            while not begun.exists():
-                await asyncio.sleep(0.01)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            with pytest.raises(RuntimeError, match="bootstrap failed"):
-                await backend.bootstrap("1/0")
-        finally:
-            await backend.stop()
-            await backend.stop()
-
-    asyncio.run(main())
+async def test_the_backend_of_the_training_package(proxy: tuple[str, list[Any]], tmp_path: Path) -> None:
+    backend = SessionBackend(execution_timeout=5)
+    with pytest.raises(RuntimeError, match="has not been started"):
+        await backend.execute("1")
+    await backend.start(proxy[0], "r-1", depth=2)
+    try:
+        await backend.bootstrap("base = 10")
+        assert [await backend.load_context("first"), await backend.load_context({"a": 1})] == [0, 1]
+        ran = await backend.execute("print(context, context_1, base, llm_query('q'), llm_query_batched(['a', 'b']))")
+        assert ran.stdout == "first {'a': 1} 10 to q ['to a', 'to b']\n"
+        assert (ran.stderr, ran.final_answer) == ("", None)
+        assert {"base", "context"} < set(ran.locals_keys)
+        assert "Error: HTTP 413" in (await backend.execute("print(llm_query('too large'))")).stdout
+        ran = await backend.execute("answer['content'] = 42; answer['ready'] = True")
+        assert ran.final_answer == "42" and ran.execution_time > 0
+        begun = tmp_path / "begun"
+        task = asyncio.create_task(backend.execute(f"open({str(begun)!r}, 'w').close(); import time; time.sleep(1000)"))
+        while not begun.exists():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(RuntimeError, match="bootstrap failed"):
+            await backend.bootstrap("1/0")
+    finally:
+        await backend.stop()
+        await backend.stop()
     assert proxy[1][0] == ("/rollout/r-1/llm_query", {"prompt": "q", "depth": 2})
 
 
-def test_nobody_behind_the_proxy_is_an_error_of_the_call() -> None:
-    async def main() -> str:
-        backend = SessionBackend()
-        await backend.start("http://127.0.0.1:9", "r")
-        ran = await backend.execute("print(llm_query('q'), llm_query_batched(['a']), llm_query_batched([]))")
-        await backend.stop()
-        return ran.stdout
-
-    shown = asyncio.run(main())
-    assert shown.startswith("Error: Proxy request failed:") and shown.endswith("] []\n")
+async def test_nobody_behind_the_proxy_is_an_error_of_the_call() -> None:
+    backend = SessionBackend()
+    await backend.start("http://127.0.0.1:9", "r")
+    ran = await backend.execute("print(llm_query('q'), llm_query_batched(['a']), llm_query_batched([]))")
+    await backend.stop()
+    assert ran.stdout.startswith("Error: Proxy request failed:") and ran.stdout.endswith("] []\n")

@@ -65,35 +65,29 @@ def answering(text: str) -> str:
     return f"RLM_CONTENT={text} RLM_READY=1"
 
 
-def test_a_rollout_answers_by_tools_and_sub_calls(work: Path) -> None:
+async def test_a_rollout_answers_by_tools_and_sub_calls(work: Path) -> None:
     (work / "a.txt").write_text("some text")
     codes = ['sub=$(llm_batch "$(cat a.txt)")', 'RLM_CONTENT="$sub, $(lookup x)" RLM_READY=1']
-    asking = rlm_env.run("What?", context=work, model=running(*codes), tools=[lookup])
-    context = contextvars.copy_context()
-    context.run(CALLER.set, "me")
-    result = context.run(asyncio.run, asking)
+    CALLER.set("me")
+    result = await rlm_env.run("What?", context=work, model=running(*codes), tools=[lookup])
     assert (result.answer, result.answer_ready, result.stop_reason) == ("9 characters, x by me", True, "answered")
     assert (result.id, result.question, result.error, result.dir) == ("1-1", "What?", None, None)
     assert (result.metrics["root_llm_turns"], result.metrics["root_tool_calls"]) == (2, {"llm_batch": 1, "lookup": 1})
 
 
 @pytest.mark.parametrize("callbacks", ["network", "intercept"])
-def test_python_code_calls_functions_in_both_ways(work: Path, callbacks: Any) -> None:
+async def test_python_code_calls_functions_in_both_ways(work: Path, callbacks: Any) -> None:
     code = "found = lookup('x')\nanswer['content'] = found; answer['ready'] = True"
     model = running(code, tool="call_python_repl")
-    running_it = rlm_env.run("?", model=model, tools=[lookup], language="python", callbacks=callbacks)
-    assert asyncio.run(running_it).answer == "x by nobody"
+    result = await rlm_env.run("?", model=model, tools=[lookup], language="python", callbacks=callbacks)
+    assert result.answer == "x by nobody"
 
 
-def test_events_come_as_they_happen_and_are_those_of_the_trajectory(work: Path, tmp_path: Path) -> None:
+async def test_events_come_as_they_happen_and_are_those_of_the_trajectory(work: Path, tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     model = running("llm_batch a", answering("1"))
-
-    async def main() -> list[Any]:
-        question = Question("What?", context_text="text")
-        return [event async for event in rlm_env.stream(question, model=model, trajectory=file)]
-
-    events = asyncio.run(main())
+    question = Question("What?", context_text="text")
+    events = [event async for event in rlm_env.stream(question, model=model, trajectory=file)]
     kinds = [type(event) for event in events]
     assert kinds[0] is RolloutStarted and kinds[-2:] == [RolloutEnded, Result]
     assert {Message, ModelCall, CallStarted, SubCall, CallEnded} < set(kinds)
@@ -103,26 +97,23 @@ def test_events_come_as_they_happen_and_are_those_of_the_trajectory(work: Path, 
     assert {event.rollout for event in events} == {"1-1"}
 
 
-def test_an_event_is_seen_before_the_next_thing_happens() -> None:
-    async def main() -> None:
-        seen = asyncio.Event()
-        turns = []
+async def test_an_event_is_seen_before_the_next_thing_happens() -> None:
+    seen = asyncio.Event()
+    turns = []
 
-        async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
-            turns.append(len(messages))
-            if len(turns) == 2:
-                await asyncio.wait_for(seen.wait(), 30)
-            return calling(answering("1") if len(turns) > 1 else "echo first")
+    async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
+        turns.append(len(messages))
+        if len(turns) == 2:
+            await asyncio.wait_for(seen.wait(), 30)
+        return calling(answering("1") if len(turns) > 1 else "echo first")
 
-        async for event in rlm_env.stream("?", model=model):
-            if isinstance(event, CallEnded) and event.output and "first" in event.output.stdout:
-                seen.set()
-        assert len(turns) == 2
-
-    asyncio.run(main())
+    async for event in rlm_env.stream("?", model=model):
+        if isinstance(event, CallEnded) and event.output and "first" in event.output.stdout:
+            seen.set()
+    assert len(turns) == 2
 
 
-def test_each_kind_of_context(tmp_path: Path) -> None:
+async def test_each_kind_of_context(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("1")
     (tmp_path / "two").write_text("2")
     questions = [
@@ -132,16 +123,12 @@ def test_each_kind_of_context(tmp_path: Path) -> None:
         Question("?", id="shared"),
     ]
     model = running("RLM_CONTENT=$(ls | tr '\\n' ' ') RLM_READY=1")
-
-    async def main() -> dict[str, Any]:
-        results = rlm_env.batch(questions, model=model, context=tmp_path / "two")
-        return {result.id: (result.answer or "").strip() async for result in results}
-
-    expected = {"paths-1": "one two", "text-1": "context.txt", "json-1": "context.json", "shared-1": "two"}
-    assert asyncio.run(main()) == expected
+    results = rlm_env.batch(questions, model=model, context=tmp_path / "two")
+    answers = {result.id: (result.answer or "").strip() async for result in results}
+    assert answers == {"paths-1": "one two", "text-1": "context.txt", "json-1": "context.json", "shared-1": "two"}
 
 
-def test_a_context_is_filtered_and_may_be_empty(tmp_path: Path) -> None:
+async def test_a_context_is_filtered_and_may_be_empty(tmp_path: Path) -> None:
     for name, text in [(".gitignore", "*.log"), ("a.log", ""), ("b.csv", ""), ("c", ""), ("d.tmp", "")]:
         (tmp_path / name).write_text(text)
     model = running("RLM_CONTENT=$(ls | tr '\\n' ' ') RLM_READY=1")
@@ -159,13 +146,13 @@ def test_a_context_is_filtered_and_may_be_empty(tmp_path: Path) -> None:
     ignored = rlm_env.LeftOut("gitignore", 1, ["a.log"])
     excluded = rlm_env.LeftOut("exclude", 2, ["b.csv", "d.tmp"])
     exclude = ["*.csv", "*.tmp"]
-    assert asyncio.run(run(context=tmp_path, exclude=exclude)) == ("c", (ignored, excluded))
-    assert asyncio.run(run(context=tmp_path, exclude=exclude, gitignore=False)) == ("a.log c", (excluded,))
+    assert await run(context=tmp_path, exclude=exclude) == ("c", (ignored, excluded))
+    assert await run(context=tmp_path, exclude=exclude, gitignore=False) == ("a.log c", (excluded,))
     for nothing in (None, []):
-        assert asyncio.run(run(context=nothing)) == ("", ())
+        assert await run(context=nothing) == ("", ())
 
 
-def test_a_batch_gives_results_as_they_come_and_goes_on_where_it_ended(tmp_path: Path) -> None:
+async def test_a_batch_gives_results_as_they_come_and_goes_on_where_it_ended(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     asked = []
 
@@ -177,15 +164,15 @@ def test_a_batch_gives_results_as_they_come_and_goes_on_where_it_ended(tmp_path:
         results = rlm_env.batch(questions, attempts=attempts, parallel=2, resume=file, model=model)
         return [result.id async for result in results]
 
-    assert sorted(asyncio.run(ids(["a?", "b?"], 1))) == ["1-1", "2-1"]
+    assert sorted(await ids(["a?", "b?"], 1)) == ["1-1", "2-1"]
     assert len(asked) == 2
-    again = asyncio.run(ids(["a?", "b?"], 2))
+    again = await ids(["a?", "b?"], 2)
     assert again[:2] == ["1-1", "2-1"] and sorted(again[2:]) == ["1-2", "2-2"]
     assert len(asked) == 4 and len(file.read_text().splitlines()) == 4
-    assert asyncio.run(ids([], 1)) == []
+    assert await ids([], 1) == []
 
 
-def test_results_say_what_made_them_and_others_are_refused(tmp_path: Path) -> None:
+async def test_results_say_what_made_them_and_others_are_refused(tmp_path: Path) -> None:
     async def results(**more: Any) -> list[rlm_env.RolloutResult]:
         question = Question("Why?", id="a", metadata={"gold": 7})
         batch = rlm_env.batch(
@@ -193,96 +180,94 @@ def test_results_say_what_made_them_and_others_are_refused(tmp_path: Path) -> No
         )
         return [result async for result in batch]
 
-    (first,) = asyncio.run(results())
+    (first,) = await results()
     assert (first.question_id, first.attempt, first.metadata) == ("a", 1, {"gold": 7})
     assert (first.model, first.sub_model, len(first.settings or "")) == ("model", "model", 16)
-    assert asyncio.run(results()) == [first], "the tools are at another address now"
+    assert await results() == [first], "the tools are at another address now"
     with pytest.raises(StartError, match="the result a-1 is of other settings"):
-        asyncio.run(results(max_turns=7))
-    assert asyncio.run(results(max_turns=7, resume_any=True)) == [first]
+        await results(max_turns=7)
+    assert await results(max_turns=7, resume_any=True) == [first]
 
 
-def test_results_have_scores() -> None:
+async def test_results_have_scores() -> None:
     async def scores(**more: Any) -> list[float | None]:
         questions = [Question("a?", expected=[7, "seven"]), Question("b?", expected="8"), "c?"]
         results = rlm_env.batch(questions, parallel=1, model=running(answering("'it is 7'")), **more)
         return [result.score async for result in results]
 
-    assert asyncio.run(scores()) == [0.0, 0.0, None]
-    assert asyncio.run(scores(score="contains")) == [1.0, 0.0, None]
-    assert asyncio.run(scores(score="command:true")) == [1.0, 1.0, 1.0]
+    assert await scores() == [0.0, 0.0, None]
+    assert await scores(score="contains") == [1.0, 0.0, None]
+    assert await scores(score="command:true") == [1.0, 1.0, 1.0]
     with pytest.raises(StartError, match='must be a number, not "seven"'):
-        asyncio.run(scores(score="number"))
+        await scores(score="number")
 
 
-def test_an_answer_fits_its_schema(tmp_path: Path) -> None:
+async def test_an_answer_fits_its_schema(tmp_path: Path) -> None:
     schema = {"type": "integer"}
     (tmp_path / "schema.json").write_text(json.dumps(schema))
     given: list[Any] = [schema, tmp_path / "schema.json"]
     for answer_schema in given:
         model = running(answering("no"), answering("3"))
-        result = asyncio.run(rlm_env.run("How many?", model=model, answer_schema=answer_schema))
+        result = await rlm_env.run("How many?", model=model, answer_schema=answer_schema)
         assert (result.answer, result.metrics["root_llm_turns"]) == ("3", 2)
 
 
-def test_a_rollout_that_fails_is_a_result(work: Path) -> None:
+async def test_a_rollout_that_fails_is_a_result(work: Path) -> None:
     async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
         raise ValueError("no luck")
 
-    result = asyncio.run(rlm_env.run("?", model=model))
+    result = await rlm_env.run("?", model=model)
     assert (result.stop_reason, result.answer) == ("model_failed", None)
     assert "ValueError: no luck" in (result.error or "")
-    result = asyncio.run(rlm_env.run("?", model=running("echo more"), max_turns=2))
+    result = await rlm_env.run("?", model=running("echo more"), max_turns=2)
     assert result.stop_reason == "max_turns"
     with pytest.raises(StartError, match="cannot read /no/such/file: No such file"):
-        asyncio.run(rlm_env.run("?", context="/no/such/file", model=running(":")))
+        await rlm_env.run("?", context="/no/such/file", model=running(":"))
 
 
-def test_what_a_server_adds_to_a_reply_comes_with_the_events() -> None:
+async def test_what_a_server_adds_to_a_reply_comes_with_the_events() -> None:
     async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
         assert sampling["logprobs"] is True
         choice = {"message": calling(answering("1")), "logprobs": {"content": []}, "token_ids": [5, 6]}
         return {"choices": [choice], "prompt_token_ids": [1, 2, 3]}
 
-    async def main() -> list[Any]:
-        events = rlm_env.stream("?", model=model, sampling={"logprobs": True})
-        return [event.extra async for event in events if isinstance(event, ModelCall)]
-
-    assert asyncio.run(main()) == [{"logprobs": {"content": []}, "token_ids": [5, 6], "prompt_token_ids": [1, 2, 3]}]
+    events = rlm_env.stream("?", model=model, sampling={"logprobs": True})
+    extras = [event.extra async for event in events if isinstance(event, ModelCall)]
+    assert extras == [{"logprobs": {"content": []}, "token_ids": [5, 6], "prompt_token_ids": [1, 2, 3]}]
 
 
-def test_a_sub_model_may_be_another_function() -> None:
+async def test_a_sub_model_may_be_another_function() -> None:
     def sub(messages: list[Any], tools: list[Any], **sampling: Any) -> str:
         return "from the other"
 
     model = running("RLM_CONTENT=$(llm_batch a) RLM_READY=1")
-    assert asyncio.run(rlm_env.run("?", model=model, sub_model=sub)).answer == "from the other"
+    assert (await rlm_env.run("?", model=model, sub_model=sub)).answer == "from the other"
 
 
-def test_wrong_arguments_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wrong_arguments_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RLM_MODEL", "RLM_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 
-    def refused(error: type[Exception], *arguments: Any, **settings: Any) -> str:
+    async def refused(error: type[Exception], *arguments: Any, **settings: Any) -> str:
         with pytest.raises(error) as caught:
-            asyncio.run(rlm_env.run(*arguments, **settings))
+            await rlm_env.run(*arguments, **settings)
         return str(caught.value)
 
     model = running(":")
-    assert "the model is not set" in refused(StartError, "?")
-    assert "max-turns" in refused(StartError, "?", model=model, max_turns=0)
-    assert "there is no setting max_turn:" in refused(TypeError, "?", model=model, max_turn=1)
-    assert "leave out its base_url" in refused(ValueError, "?", model=model, base_url="http://h/v1")
-    assert "must be a str or a Question" in refused(TypeError, [3], model=model)
-    assert "two tools with the name lookup" in refused(ValueError, "?", model=model, tools=[lookup, lookup])
-    assert "leave out its api_key_env" in refused(ValueError, "?", model=model, api_key_env="KEY")
-    assert "cannot be read" in refused(StartError, "?", model="m", base_url="nowhere")
-    assert "must be the name of a model or a function" in refused(TypeError, "?", model=5)
-    assert "`batch` takes several" in refused(TypeError, ["a?", "b?"], model=model)
+    assert "the model is not set" in await refused(StartError, "?")
+    assert "max-turns" in await refused(StartError, "?", model=model, max_turns=0)
+    assert "there is no setting max_turn:" in await refused(TypeError, "?", model=model, max_turn=1)
+    assert "leave out its base_url" in await refused(ValueError, "?", model=model, base_url="http://h/v1")
+    assert "must be a str or a Question" in await refused(TypeError, [3], model=model)
+    assert "two tools with the name lookup" in await refused(ValueError, "?", model=model, tools=[lookup, lookup])
+    assert "leave out its api_key_env" in await refused(ValueError, "?", model=model, api_key_env="KEY")
+    assert "cannot be read" in await refused(StartError, "?", model="m", base_url="nowhere")
+    assert "must be the name of a model or a function" in await refused(TypeError, "?", model=5)
+    assert "`batch` takes several" in await refused(TypeError, ["a?", "b?"], model=model)
 
 
-def test_a_question_that_cannot_be_sent_is_named_before_any_runs(tmp_path: Path) -> None:
+async def test_a_question_that_cannot_be_sent_is_named_before_any_runs(tmp_path: Path) -> None:
     started = tmp_path / "started"
     for question, words in [
         ("", "the question 2 cannot be sent: question must be a str that is not empty, not ''"),
@@ -303,13 +288,8 @@ def test_a_question_that_cannot_be_sent_is_named_before_any_runs(tmp_path: Path)
         ),
         (Question("?", id="a", context="\udcff"), "the question a cannot be sent: 'utf-8' codec can't encode"),
     ]:
-
-        async def ask(question: str | Question = question) -> None:
-            async for _ in rlm_env.batch(["?", question], model=running(f": > {started}; RLM_READY=1")):
-                pass
-
         with pytest.raises(ValueError) as caught:
-            asyncio.run(ask())
+            await anext(rlm_env.batch(["?", question], model=running(f": > {started}; RLM_READY=1")))
         assert str(caught.value).startswith(words)
         assert not started.exists()
 
@@ -325,25 +305,19 @@ def waiting(tmp_path: Path) -> Callable[..., Any]:
     return running(f": > {tmp_path}/started; sleep 1000")
 
 
-def test_a_cancelled_await_ends_the_rollout_with_all_it_started(tmp_path: Path) -> None:
-    async def main() -> None:
-        task = asyncio.create_task(rlm_env.run("?", model=waiting(tmp_path)))
-        await until((tmp_path / "started").exists)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+async def test_a_cancelled_await_ends_the_rollout_with_all_it_started(tmp_path: Path) -> None:
+    task = asyncio.create_task(rlm_env.run("?", model=waiting(tmp_path)))
+    await until((tmp_path / "started").exists)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
-def test_a_loop_that_is_left_ends_the_rollouts(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with aclosing(rlm_env.stream("?", model=waiting(tmp_path))) as events:
-            async for event in events:
-                if isinstance(event, CallStarted):
-                    break
-
-    asyncio.run(main())
+async def test_a_loop_that_is_left_ends_the_rollouts(tmp_path: Path) -> None:
+    async with aclosing(rlm_env.stream("?", model=waiting(tmp_path))) as events:
+        async for event in events:
+            if isinstance(event, CallStarted):
+                break
 
 
 def test_a_command_that_is_killed_is_an_error(tmp_path: Path) -> None:
@@ -384,14 +358,10 @@ def test_nothing_is_left_of_a_host_that_is_killed(tmp_path: Path, wait_until: Ca
     assert asyncio.run(rlm_env.run("?", model=running(answering("1")))).answer == "1"
 
 
-def test_many_rollouts_share_one_loop() -> None:
-    async def main() -> list[str | None]:
-        results = rlm_env.batch(
-            ["?"] * 40, parallel=8, model=running("lookup a", answering("$(lookup b)")), tools=[lookup]
-        )
-        return [result.answer async for result in results]
-
-    assert asyncio.run(main()) == ["b by nobody"] * 40
+async def test_many_rollouts_share_one_loop() -> None:
+    model = running("lookup a", answering("$(lookup b)"))
+    results = rlm_env.batch(["?"] * 40, parallel=8, model=model, tools=[lookup])
+    assert [result.answer async for result in results] == ["b by nobody"] * 40
 
 
 def test_the_example_of_the_documentation_is_read() -> None:
@@ -425,31 +395,29 @@ def test_lines_that_are_no_events_are_named(tmp_path: Path) -> None:
     assert len(list(rlm_env.read_trajectory(file))) == 1
 
 
-def test_numbers_of_rollouts_are_checked() -> None:
-    async def count(**options: Any) -> int:
-        return len([result async for result in rlm_env.batch(["?"], model=running(":"), **options)])
-
+async def test_numbers_of_rollouts_are_checked() -> None:
+    options: dict[str, Any]
     for options in ({"attempts": 0}, {"attempts": -1}, {"attempts": "2"}, {"parallel": 0}):
         with pytest.raises(ValueError, match="must be an int from 1"):
-            asyncio.run(count(**options))
+            await anext(rlm_env.batch(["?"], model=running(":"), **options))
 
 
-def test_results_of_other_questions_are_refused(tmp_path: Path) -> None:
+async def test_results_of_other_questions_are_refused(tmp_path: Path) -> None:
     async def ids(questions: list[str]) -> list[str]:
         results = rlm_env.batch(questions, resume=tmp_path / "r.jsonl", model=running(answering("1")))
         return [result.id async for result in results]
 
-    assert len(asyncio.run(ids(["capital of France?", "capital of Spain?"]))) == 2
+    assert len(await ids(["capital of France?", "capital of Spain?"])) == 2
     with pytest.raises(StartError, match="the result 1-1 is of another question"):
-        asyncio.run(ids(["capital of Italy?", "capital of France?"]))
+        await ids(["capital of Italy?", "capital of France?"])
 
 
-def test_sub_calls_reach_a_function_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sub_calls_reach_a_function_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLM_SUB_API_KEY_ENV", "FOO")
     monkeypatch.setenv("FOO", "x")
     monkeypatch.setenv("RLM_SUB_BASE_URL", "http://127.0.0.1:9/v1")
     model = running("RLM_CONTENT=$(llm_batch hello) RLM_READY=1")
-    result = asyncio.run(rlm_env.run("?", model=model, base_url=None, timeout=None))  # type: ignore[arg-type]
+    result = await rlm_env.run("?", model=model, base_url=None, timeout=None)  # type: ignore[arg-type]
     assert result.answer == "5 characters"
 
 

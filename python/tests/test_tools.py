@@ -427,21 +427,18 @@ def test_connections_that_say_nothing_harm_nobody(work: Path) -> None:
             one.close()
 
 
-def test_tools_of_an_async_session_run_on_its_loop(work: Path) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
+async def test_tools_of_an_async_session_run_on_its_loop(work: Path) -> None:
+    loop = asyncio.get_running_loop()
 
-        async def here() -> bool:
-            return asyncio.get_running_loop() is loop
+    async def here() -> bool:
+        return asyncio.get_running_loop() is loop
 
-        def elsewhere() -> bool:
-            return threading.current_thread() is not threading.main_thread()
+    def elsewhere() -> bool:
+        return threading.current_thread() is not threading.main_thread()
 
-        config = SessionConfig(work, language="python")
-        async with AsyncSession(config, tools=[here, elsewhere]) as session:
-            assert (await session.execute("here(), elsewhere()")).result == "(True, True)"
-
-    asyncio.run(main())
+    config = SessionConfig(work, language="python")
+    async with AsyncSession(config, tools=[here, elsewhere]) as session:
+        assert (await session.execute("here(), elsewhere()")).result == "(True, True)"
 
 
 def test_results_of_subclasses_huge_and_shared_ones_arrive(kind: Any, work: Path) -> None:

@@ -40,6 +40,10 @@ SET = {
         "answer['content'] = f\"{n} lines, {os.environ['KIND']}\"; answer['ready'] = True",
     ),
 }
+IN: dict[str, dict[str, Any]] = {
+    "bash": {"language": "bash"},
+    "python": {"language": "python", "python": sys.executable},
+}
 AGAIN = {"bash": "RLM_CONTENT=$((n + 40)) RLM_READY=1", "python": "answer['content'] = n + 40; answer['ready'] = True"}
 
 
@@ -129,27 +133,20 @@ def check(trace: Any) -> None:
 @pytest.mark.parametrize("language", ["bash", "python"])
 def test_an_episode(model: Model, language: str) -> None:
     model.replies = calls(language, *SET[language])
-    fields = {"python": sys.executable} if language == "python" else {}
-    fields["append_to_system_prompt"] = "Be brief."
-    check(asyncio.run(agent(model, language=language, **fields).run(task())))
+    check(asyncio.run(agent(model, append_to_system_prompt="Be brief.", **IN[language]).run(task())))
     system, user = model.requests[0]["messages"][:2]
     assert system["content"].endswith("Be exact.\n\nBe brief.")
     assert "How many lines has a.txt?" in user["content"]
 
 
 @pytest.mark.parametrize("language", ["bash", "python"])
-def test_turns_of_a_user_share_the_state(model: Model, language: str) -> None:
-    fields = {"python": sys.executable} if language == "python" else {}
+async def test_turns_of_a_user_share_the_state(model: Model, language: str) -> None:
     model.replies = [*calls(language, *SET[language]), *calls(language, AGAIN[language])]
-
-    async def main() -> Any:
-        async with agent(model, language=language, **fields).interaction(task(None)) as interaction:
-            first = await interaction.turn("How many lines has a.txt?")
-            second = await interaction.turn([vf.UserMessage(content="And 40 more?"), vf.UserMessage(content="Quick!")])
-            assert (first.last_reply, second.last_reply) == ("2 lines, text", "42")
-        return interaction.trace
-
-    trace = asyncio.run(main())
+    async with agent(model, **IN[language]).interaction(task(None)) as interaction:
+        first = await interaction.turn("How many lines has a.txt?")
+        second = await interaction.turn([vf.UserMessage(content="And 40 more?"), vf.UserMessage(content="Quick!")])
+        assert (first.last_reply, second.last_reply) == ("2 lines, text", "42")
+    trace = interaction.trace
     assert (trace.errors, trace.stop_condition, trace.metrics["root_llm_turns"]) == ([], "user_closed", 3)
     assert model.requests[-1]["messages"][-1]["content"] == "And 40 more?\n\nQuick!"
 
@@ -262,25 +259,20 @@ async def running(rollout: asyncio.Task[Any], rollouts: Path) -> int:
 
 
 @pytest.mark.parametrize("end", ["kill", "cancel", "timeout"])
-def test_nothing_is_left_of_a_rollout_that_ends_in_the_middle(
+async def test_nothing_is_left_of_a_rollout_that_ends_in_the_middle(
     model: Model, rollouts: Path, end: str, wait_until: Callable[..., Any]
 ) -> None:
     model.replies = calls("bash", "echo $$ >pid; sleep 1000")
-
-    async def main() -> tuple[int, Any]:
-        played = agent(model)
-        if end == "timeout":
-            played.timeout.rollout = 5
-        rollout = asyncio.create_task(played.run(task()))
-        shell = await running(rollout, rollouts)
-        if end == "kill":
-            os.kill(programs()[0], signal.SIGKILL)
-        elif end == "cancel":
-            rollout.cancel()
-        [trace] = await asyncio.gather(rollout, return_exceptions=True)
-        return shell, trace
-
-    shell, trace = asyncio.run(main())
+    played = agent(model)
+    if end == "timeout":
+        played.timeout.rollout = 5
+    rollout = asyncio.create_task(played.run(task()))
+    shell = await running(rollout, rollouts)
+    if end == "kill":
+        os.kill(programs()[0], signal.SIGKILL)
+    elif end == "cancel":
+        rollout.cancel()
+    [trace] = await asyncio.gather(rollout, return_exceptions=True)
     assert programs() == []
     wait_until(lambda: not os.path.exists(f"/proc/{shell}"), "the session ends")
     if end == "kill":
@@ -292,7 +284,7 @@ def test_nothing_is_left_of_a_rollout_that_ends_in_the_middle(
         assert (trace.is_timeout, trace.errors) == (True, [])
     # The next one is as any other, and removes what a killed program left.
     model.replies = calls("bash", *SET["bash"])
-    check(asyncio.run(agent(model).run(task())))
+    check(await agent(model).run(task()))
 
 
 class Box(subprocess_runtime.SubprocessRuntime):
@@ -344,25 +336,24 @@ def stand_ins(directory: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> No
     monkeypatch.setenv("RLM_BIN_DIR", str(directory))
 
 
-def test_uploads_at_once_and_one_that_is_cancelled(model: Model, box: Path, tmp_path: Path, monkeypatch: Any) -> None:
+async def test_uploads_at_once_and_one_that_is_cancelled(
+    model: Model, box: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
     stand_ins(tmp_path / "programs", monkeypatch, "sleep 0.2")
     harness = agent(model).harness
 
-    async def main() -> None:
-        boxes = [Box(SubprocessConfig()) for _ in range(5)]
-        for one in boxes:
-            await one.start()
-        cancelled = asyncio.create_task(harness.setup(boxes[0]))
-        while not box.exists():
-            await asyncio.sleep(0.001)
-        cancelled.cancel()
-        await asyncio.wait([cancelled])
-        assert list(box.iterdir()) == []
-        await asyncio.gather(*(harness.setup(one) for one in boxes))
-        for one in boxes:
-            await one.stop()
-
-    asyncio.run(main())
+    boxes = [Box(SubprocessConfig()) for _ in range(5)]
+    for one in boxes:
+        await one.start()
+    cancelled = asyncio.create_task(harness.setup(boxes[0]))
+    while not box.exists():
+        await asyncio.sleep(0.001)
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    assert list(box.iterdir()) == []
+    await asyncio.gather(*(harness.setup(one) for one in boxes))
+    for one in boxes:
+        await one.stop()
     [directory] = box.iterdir()
     assert sorted(file.name for file in directory.iterdir()) == ["rlm", "rlm-root-tool", "rlm-worker-bash"]
 
@@ -529,8 +520,7 @@ def check_lending(model: Model, trace: Any) -> None:
 @pytest.mark.parametrize("language", ["bash", "python"])
 def test_code_calls_the_tools_of_a_task(model: Model, language: str, toolsets: None) -> None:
     model.replies = calls(language, *LENDING[language])
-    fields = {"python": sys.executable} if language == "python" else {}
-    check_lending(model, asyncio.run(agent(model, language=language, **fields).run(borrowing())))
+    check_lending(model, asyncio.run(agent(model, **IN[language]).run(borrowing())))
 
 
 def test_tools_without_the_name_of_their_server(model: Model, toolsets: None) -> None:

@@ -14,9 +14,9 @@ from ._documents import Info, Response
 from ._errors import UsageError
 from ._link import now
 from ._models import ChatModel, Models, Spending
-from ._server import ToolServer
 from ._session import BaseSession
-from ._tools import Tool
+from ._tool_server import ToolServer
+from ._tools import AnyTool
 
 
 class AsyncSession(BaseSession):
@@ -36,7 +36,7 @@ class AsyncSession(BaseSession):
         self,
         config: SessionConfig | str | os.PathLike[str] = ".",
         *,
-        tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        tools: Iterable[AnyTool] = (),
         models: Models | ChatModel | None = None,
     ) -> None:
         super().__init__(config, tools, models)

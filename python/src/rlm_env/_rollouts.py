@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from signal import Signals
@@ -19,7 +19,7 @@ from ._files import PrivateDirectory
 from ._models import ChatModel, name_of
 from ._programs import SECRET_VARIABLE, log_tail, start_rlm
 from ._server import FunctionServer, Route
-from ._tools import Tool, tools_of
+from ._tools import AnyTool, tools_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # pyright: ignore[reportMissingModuleSource]
@@ -165,7 +165,7 @@ async def run(
     context: Path | Iterable[Path] | None = None,
     model: str | ChatModel | None = None,
     sub_model: str | ChatModel | None = None,
-    tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+    tools: Iterable[AnyTool] = (),
     **settings: Unpack[Settings],
 ) -> RolloutResult:
     """Asks a model a question about files, and returns how that ended.
@@ -201,7 +201,7 @@ async def batch(
     context: Path | Iterable[Path] | None = None,
     model: str | ChatModel | None = None,
     sub_model: str | ChatModel | None = None,
-    tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+    tools: Iterable[AnyTool] = (),
     **settings: Unpack[Settings],
 ) -> AsyncGenerator[RolloutResult, None]:
     """Many rollouts, `parallel` at once: their results as they come.
@@ -246,7 +246,7 @@ async def stream(
     context: Path | Iterable[Path] | None = None,
     model: str | ChatModel | None = None,
     sub_model: str | ChatModel | None = None,
-    tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+    tools: Iterable[AnyTool] = (),
     **settings: Unpack[Settings],
 ) -> AsyncGenerator[Event, None]:
     """The events of one or many rollouts as they happen, each rollout's `Result` after its last one.
@@ -290,7 +290,7 @@ async def running(
     *,
     model: str | ChatModel | None,
     sub_model: str | ChatModel | None,
-    tools: Iterable[Tool[..., Any] | Callable[..., Any]],
+    tools: Iterable[AnyTool],
     settings: Mapping[str, Any],
     ledger: Route | None = None,
 ) -> AsyncIterator[Process]:

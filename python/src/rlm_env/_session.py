@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from ._config import SessionConfig
@@ -15,7 +15,7 @@ from ._errors import UsageError
 from ._link import Watcher
 from ._models import ChatModel, Models, models_of
 from ._rootd import Rootd
-from ._tools import Tool, tools_of
+from ._tools import AnyTool, tools_of
 
 
 class BaseSession:
@@ -24,7 +24,7 @@ class BaseSession:
     def __init__(
         self,
         config: SessionConfig | str | os.PathLike[str],
-        tools: Iterable[Tool[..., Any] | Callable[..., Any]],
+        tools: Iterable[AnyTool],
         models: Models | ChatModel | None,
     ) -> None:
         self.config = config if isinstance(config, SessionConfig) else SessionConfig(config)

@@ -50,6 +50,10 @@ class Tool(Generic[P, R]):
         return _tool(method, self.name, self.description, self.timeout)
 
 
+AnyTool = Tool[..., Any] | Callable[..., Any]
+"""A tool, or a function that becomes one."""
+
+
 @overload
 def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
@@ -124,9 +128,7 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(method)
 
 
-def tools_of(
-    given: Iterable[Tool[..., Any] | Callable[..., Any]], argument: str = "tools"
-) -> dict[str, Tool[..., Any]]:
+def tools_of(given: Iterable[AnyTool], argument: str = "tools") -> dict[str, Tool[..., Any]]:
     """The tools by name. Raises TypeError for something else, and ValueError for a name that occurs twice."""
     if callable(given) or isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise TypeError(f"{argument} must be a list of functions, not {given!r}")

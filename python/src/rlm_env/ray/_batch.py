@@ -25,12 +25,13 @@ from .._errors import StartError
 from .._events import RolloutResult
 from .._models import Budget, ChatModel, Spending
 from .._rollouts import Path, Question, absolute_paths, check_settings, questions_of
-from .._server import Threads
-from .._tools import Tool, tools_of
+from .._threads import Threads
+from .._tools import AnyTool
 from ._context import check_path
-from ._driver import MAX_UNREAD, Attempt, Driver, Plan, State
-from ._functions import check_pickles, declared
+from ._driver import MAX_UNREAD, Driver
+from ._functions import check_pickles, declared, tools_apart
 from ._node import Job
+from ._plan import Attempt, Plan, State
 from ._results import Results, check_same
 from ._tasks import to_its_end
 
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # pyright: ignore[reportMissingModuleSource]
 
     from .._rollouts import Settings
-
-AnyTool = Tool[..., Any] | Callable[..., Any]
 
 _MAX_ID = 112
 """Longest id of a question. The id of a rollout also has the number of the attempt."""
@@ -125,10 +124,8 @@ def run_batch(
     if results is not None and not isinstance(results, (str, os.PathLike)):
         raise TypeError(f"results must be a path, not {results!r}")
     check_settings(settings)
-    beside, with_driver = tools_of(tools), tools_of(driver_tools, "driver_tools")
-    if twice := beside.keys() & with_driver.keys():
-        raise ValueError(f"the tool {min(twice)} is in tools and in driver_tools")
-    check_pickles(beside.values(), model=model, sub_model=sub_model)
+    beside, with_driver = tools_apart(tools, driver_tools)
+    check_pickles(beside, model=model, sub_model=sub_model)
     shared = [] if context is None else absolute_paths(context)
     for path in shared:
         try:
@@ -156,8 +153,8 @@ def run_batch(
         arguments=[f"--jobs={concurrency_per_node}", "--context=", *([] if score is None else [f"--score={score}"])],
         model=model,
         sub_model=sub_model,
-        tools=list(beside.values()),
-        driver_tools=declared(with_driver.values()),
+        tools=beside,
+        driver_tools=declared(with_driver),
         settings=settings,
         has_budget=budget is not None,
         concurrency=concurrency_per_node,
@@ -166,10 +163,9 @@ def run_batch(
         questions=asked,
         attempts=attempts,
         job=job,
-        driver_tools=list(with_driver.values()),
+        driver_tools=with_driver,
         context=None if context is None else shared,
         shared_storage=shared_storage,
-        concurrency=concurrency_per_node,
         num_cpus=num_cpus,
         budget=budget,
         max_losses=max_losses,
@@ -204,7 +200,7 @@ class Batch:
         running, waiting = {}, len(state.waiting)
         for place in list(state.places.values()):
             if place.given:
-                running[place.address] = min(len(place.given), self._plan.concurrency)
+                running[place.address] = min(len(place.given), self._plan.job.concurrency)
                 waiting += len(place.given) - running[place.address]
         return Progress(state.done, state.failed, waiting, running, state.losses, state.spent)
 

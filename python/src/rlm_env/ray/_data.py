@@ -10,7 +10,7 @@ from .._config import check_count
 from .._events import RolloutResult
 from .._models import ChatModel
 from .._rollouts import Question, batch, check_settings
-from .._tools import Tool, tools_of
+from .._tools import AnyTool, tools_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # pyright: ignore[reportMissingModuleSource]
@@ -40,7 +40,7 @@ class Rollouts:
         score: str | None = None,
         model: str | ChatModel | None = None,
         sub_model: str | ChatModel | None = None,
-        tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        tools: Iterable[AnyTool] = (),
         **settings: Unpack[Settings],
     ) -> None:
         check_count("parallel", parallel)

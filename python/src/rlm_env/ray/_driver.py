@@ -8,12 +8,9 @@ import asyncio
 import json
 import sys
 import time
-import uuid
 import warnings
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -23,14 +20,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from .._errors import EndedError, StartError
 from .._events import RolloutResult, read_result
 from .._files import PrivateDirectory
-from .._models import Budget, Spending
-from .._rollouts import Question, absolute_paths
-from .._tools import Tool
+from .._models import Spending
+from .._rollouts import Question
 from ._context import Packed, Packer
 from ._failures import constructor_error, first_line
 from ._functions import Functions
 from ._hub import start_hub
-from ._node import Given, Job, Node
+from ._node import Given, Node
+from ._plan import Attempt, Place, Plan, State
 from ._results import Results
 from ._versions import check, versions
 
@@ -50,84 +47,6 @@ MAX_UNREAD = 1000
 """Results that wait here, and as many again for the program; with more of them, no attempt is begun."""
 
 _CLOSE_LIMIT = 15.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The task of a batch."""
-
-    questions: list[Question]
-    """The questions. Each has an id."""
-    attempts: int
-    job: Job
-    driver_tools: list[Tool[..., Any]]
-    context: list[str] | None
-    """The context of questions that have none."""
-    shared_storage: bool
-    concurrency: int
-    num_cpus: float
-    budget: Budget | None
-    max_losses: int
-    shows: bool
-
-    @property
-    def cpus(self) -> float:
-        """The CPUs for the rollouts of one node."""
-        # Ray rounds to this precision.
-        return round(self.num_cpus * self.concurrency, 4)
-
-
-@dataclass
-class Attempt:
-    question: Question
-    number: int
-    losses: int = 0
-    """Number of times that the attempt's node died."""
-    lost: Spending = Spending()
-    """The spending of the lost runs."""
-    is_sent: bool = False
-    """True if the node that has the attempt knows of it."""
-
-    @property
-    def id(self) -> str:
-        return f"{self.question.id}-{self.number}"
-
-
-@dataclass
-class Place:
-    """A node of the cluster with an actor of ours."""
-
-    node: str
-    address: str
-    key: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """The name of the node's actor: a later actor on the same node has another name."""
-    actor: Any = None
-    has_begun: bool = False
-    """True if the actor has a process: Ray may wait for free CPUs."""
-    is_ready: bool = False
-    given: dict[str, Attempt] = field(default_factory=dict)
-    """Attempts that have not ended, by their ids. The node runs as many as it may, the first ones first."""
-    exchanges: int = 0
-    """Number of exchanges under way: always one, so that the death of the node is noticed."""
-    is_asked_back: bool = False
-
-
-@dataclass
-class State:
-    """The progress of a batch."""
-
-    waiting: deque[Attempt] = field(default_factory=deque)
-    places: dict[str, Place] = field(default_factory=dict)
-    """The places by the ids of their nodes."""
-    done: int = 0
-    failed: int = 0
-    losses: int = 0
-    spent: Spending = Spending()
-
-    def count(self, result: RolloutResult) -> None:
-        self.done += 1
-        self.failed += result.stop_reason != "answered"
-
 
 _probe: Any = ray.remote(num_cpus=0)(versions)
 
@@ -274,7 +193,7 @@ class Driver:
             nodes = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
             most = max((node["Resources"].get("CPU", 0) for node in nodes), default=0)
             words = (
-                f"no node has room: {self._plan.concurrency} rollouts (concurrency_per_node) of "
+                f"no node has room: {self._plan.job.concurrency} rollouts (concurrency_per_node) of "
                 f"{self._plan.num_cpus:g} CPUs (num_cpus) need {self._plan.cpus:g} CPUs, "
                 f"the largest node has {most:g}"
             )
@@ -346,12 +265,12 @@ class Driver:
         while True:
             self._changed.clear()
             places = [place for place in self._state.places.values() if place.is_ready]
-            new = {place.key: self._give(place, self._plan.concurrency) for place in places}
+            new = {place.key: self._give(place, self._plan.job.concurrency) for place in places}
             # A node starts what it has in advance without waiting for a message. It gets that only while enough is left
             # for every node, including those that are still starting.
-            if len(self._state.waiting) > self._plan.concurrency * len(self._state.places):
+            if len(self._state.waiting) > self._plan.job.concurrency * len(self._state.places):
                 for place in places:
-                    new[place.key] += self._give(place, self._plan.concurrency * 2)
+                    new[place.key] += self._give(place, self._plan.job.concurrency * 2)
             for place in places:
                 ready: list[Attempt] = []
                 to_pack: list[Attempt] = []
@@ -400,7 +319,7 @@ class Driver:
                 await self._context(attempt.question)
             except StartError as error:
                 if place.given.pop(attempt.id, None) is not None:
-                    self._fail(attempt, place, str(error))
+                    self._end(attempt.failure(place.address, str(error)))
             else:
                 packed.append(attempt)
         place.exchanges += 1
@@ -436,7 +355,7 @@ class Driver:
 
     def _even_out(self, places: list[Place]) -> None:
         """Takes back what nodes have in advance, for others that have room."""
-        most = self._plan.concurrency
+        most = self._plan.job.concurrency
         room = sum(max(most - len(place.given), 0) for place in places)
         for place in places:
             spare = min(len(place.given) - most, room)
@@ -468,7 +387,7 @@ class Driver:
             return
         document["node"] = place.address
         if attempt.losses > 0:
-            document["metrics"].update(_of_losses(attempt))
+            document["metrics"].update(attempt.loss_metrics)
         self._end(document)
 
     async def _lose_cancelled(self, place: Place, documents: list[dict[str, Any]]) -> None:
@@ -494,7 +413,7 @@ class Driver:
         begun = {
             attempt.id: (attempt, lost)
             for at, (attempt, lost) in enumerate(zip(sent, spent, strict=True))
-            if attempt.id in given and (at < self._plan.concurrency or lost != attempt.lost)
+            if attempt.id in given and (at < self._plan.job.concurrency or lost != attempt.lost)
         }
         self._state.waiting.extendleft(given[one] for one in reversed(given) if one not in begun)
         for attempt, lost in begun.values():
@@ -508,24 +427,7 @@ class Driver:
             self._state.waiting.appendleft(attempt)
             return
         reason = f"it was lost {attempt.losses} times, at last with the node {place.address}: {cause}"
-        self._fail(attempt, place, reason)
-
-    def _fail(self, attempt: Attempt, place: Place, reason: str) -> None:
-        """Ends an attempt with an error, without running it."""
-        document = {
-            "id": attempt.id,
-            "question": attempt.question.question,
-            "answer": None,
-            "answer_ready": False,
-            "stop_reason": "worker_failed",
-            "error": reason,
-            "metrics": _of_losses(attempt),
-            "question_id": attempt.question.id,
-            "attempt": attempt.number,
-            "metadata": attempt.question.metadata,
-            "node": place.address,
-        }
-        self._end(document)
+        self._end(attempt.failure(place.address, reason))
 
     def _end(self, document: Mapping[str, Any]) -> None:
         result = read_result(document)
@@ -535,18 +437,12 @@ class Driver:
         self._came.put_nowait(result)
 
     async def _context(self, question: Question) -> Packed | list[str] | None:
-        paths = self._paths(question)
+        paths = self._plan.paths(question)
         return paths if paths is None or self._plan.shared_storage else await self._packer.pack(paths)
 
     def _is_packed(self, attempt: Attempt) -> bool:
-        paths = self._paths(attempt.question)
+        paths = self._plan.paths(attempt.question)
         return paths is None or self._plan.shared_storage or self._packer.has(paths)
-
-    def _paths(self, question: Question) -> list[str] | None:
-        if question.context is not None:
-            return absolute_paths(question.context)
-        has_other = question.context_text is not None or question.context_json is not None
-        return None if has_other else self._plan.context
 
     async def _count(self) -> None:
         """Learns what was spent, and shows the progress."""
@@ -573,14 +469,3 @@ def _warn(words: str) -> None:
 async def _closed(actor: Any) -> None:
     with suppress(RayError):
         await actor.close.remote()
-
-
-def _of_losses(attempt: Attempt) -> dict[str, Any]:
-    """The metrics of the attempt's lost runs, which its other metrics do not include."""
-    lost = attempt.lost
-    return {
-        "losses": attempt.losses,
-        "lost_calls": lost.calls,
-        "lost_tokens": lost.tokens,
-        "lost_cost_usd": lost.cost_usd,
-    }

@@ -13,8 +13,8 @@ from typing import Any
 
 from ray import cloudpickle
 
-from .._server import Raised, Threads, message_of
-from .._tools import Tool, tools_of
+from .._threads import Raised, Threads, message_of
+from .._tools import AnyTool, Tool, tools_of
 from ._hub import HubClient, Key, letters
 from ._tasks import mark_seen
 
@@ -25,7 +25,7 @@ LIMIT = 300.0
 """Seconds of a call of a driver's tool without a limit of its own."""
 
 
-def declared(tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> list[Tool[..., Any]]:
+def declared(tools: Iterable[AnyTool]) -> list[Tool[..., Any]]:
     """The tools as nodes get them: without their functions and what these hold, which stay with the driver."""
     return [
         dataclasses.replace(
@@ -51,6 +51,16 @@ def _names(signature: inspect.Signature) -> inspect.Signature:
 
 
 def _absent() -> None: ...
+
+
+def tools_apart(
+    tools: Iterable[AnyTool], driver_tools: Iterable[AnyTool]
+) -> tuple[list[Tool[..., Any]], list[Tool[..., Any]]]:
+    """The tools beside the session, and those of the driver. Raises TypeError or ValueError for what cannot be."""
+    beside, with_driver = tools_of(tools), tools_of(driver_tools, "driver_tools")
+    if twice := beside.keys() & with_driver.keys():
+        raise ValueError(f"the tool {min(twice)} is in tools and in driver_tools")
+    return list(beside.values()), list(with_driver.values())
 
 
 def check_pickles(beside: Iterable[Tool[..., Any]], **models: object) -> None:
@@ -85,7 +95,7 @@ def attached(tools: Iterable[Tool[..., Any]], hub: HubClient) -> list[Tool[..., 
 class Functions:
     """Runs the calls that come from nodes: async functions on the running loop, plain ones in threads."""
 
-    def __init__(self, tools: Iterable[Tool[..., Any] | Callable[..., Any]], hub: Any) -> None:
+    def __init__(self, tools: Iterable[AnyTool], hub: Any) -> None:
         self._tools = tools_of(tools)
         self._hub = hub
         self._threads = Threads()

@@ -9,20 +9,17 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from ray.exceptions import RayError
 
 from .._config import SessionConfig, check_count, check_seconds
 from .._errors import UsageError
 from .._tools import tools_of
-from ._session import CLOSE_LIMIT, AnyTool, SessionActor
+from ._session import CLOSE_LIMIT, SessionActor
 from ._tasks import to_its_end
-
-if TYPE_CHECKING:
-    from .._models import ChatModel, Models
 
 
 @dataclasses.dataclass
@@ -47,7 +44,7 @@ class _Pooled:
         """Closes it. From now on it takes no call."""
         self.start.cancel()
         if self.session is not None:
-            self.session._is_closed = True
+            self.session._refuse_calls()
         return asyncio.create_task(self._close())
 
     async def _close(self) -> None:
@@ -72,16 +69,14 @@ class SessionPool:
     is closed; so is one that is released. With `max_sessions` of them, `get` waits until one is closed or dies: none is
     lost.
 
-    `config`, the tools, `models` and `options` are those of `SessionActor`. It belongs to the event loop that uses it.
+    `config` and `options` are those of `SessionActor`, with `tools`, `driver_tools` and `models`. A pool belongs to the
+    event loop that uses it.
     """
 
     def __init__(
         self,
         config: SessionConfig | str | os.PathLike[str] = ".",
         *,
-        tools: Iterable[AnyTool] = (),
-        driver_tools: Iterable[AnyTool] = (),
-        models: Models | ChatModel | None = None,
         max_sessions: int = 64,
         idle_timeout: float = 600.0,
         **options: Any,
@@ -89,14 +84,11 @@ class SessionPool:
         check_count("max_sessions", max_sessions)
         if idle_timeout != math.inf:
             check_seconds("idle_timeout", idle_timeout)
-        # The arguments may be iterators, which can be read once.
-        tools, driver_tools = tools_of(tools).values(), tools_of(driver_tools, "driver_tools").values()
-
-        def make() -> SessionActor:
-            return SessionActor(config, tools=tools, driver_tools=driver_tools, models=models, **options)
-
-        make()  # what is wrong is said here
-        self._make = make
+        for name in ("tools", "driver_tools"):
+            # They may be iterators, which can be read once.
+            options[name] = tools_of(options.get(name, ()), name).values()
+        self._make = partial(SessionActor, config, **options)
+        self._make()  # what is wrong is said here
         self._idle_timeout = idle_timeout
         self._sessions: dict[str, _Pooled] = {}
         self._places = asyncio.Semaphore(max_sessions)

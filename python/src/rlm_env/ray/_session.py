@@ -20,17 +20,15 @@ from .._asyncio import AsyncSession
 from .._config import SessionConfig
 from .._core import INTERRUPT_INTERVAL, Result, check_variables
 from .._documents import Info, Response
-from .._errors import EndedError, StartError, UsageError
+from .._errors import EndedError, SessionError, StartError, UsageError
 from .._files import PrivateDirectory
-from .._tools import Tool, tools_of
+from .._tools import AnyTool, Tool
 from ._failures import constructor_error, first_line
-from ._functions import Functions, attached, check_pickles, declared
+from ._functions import Functions, attached, check_pickles, declared, tools_apart
 from ._hub import HubClient, start_hub
 
 if TYPE_CHECKING:
     from .._models import ChatModel, Models, Spending
-
-AnyTool = Tool[..., Any] | Callable[..., Any]
 
 _CONCURRENCY = 1000
 """Calls of an actor that are under way at once: one that interrupts must get through."""
@@ -199,22 +197,18 @@ class SessionActor:
         **options: Any,
     ) -> None:
         config = config if isinstance(config, SessionConfig) else SessionConfig(config)
-        beside, with_driver = tools_of(tools), tools_of(driver_tools, "driver_tools")
-        if twice := beside.keys() & with_driver.keys():
-            raise ValueError(f"the tool {min(twice)} is in tools and in driver_tools")
-        check_pickles(beside.values(), models=models)
+        beside, self._driver_tools = tools_apart(tools, driver_tools)
+        check_pickles(beside, models=models)
         self.node = ""
         """The address of its node, once it runs."""
         self.actor: Any = None
-        self._arguments = (config, list(beside.values()), declared(with_driver.values()), models)
-        self._driver_tools = list(with_driver.values())
+        self._arguments = (config, beside, declared(self._driver_tools), models)
         self._options = {"num_cpus": 0.1, **options}
         self._hub: Any = None
         self._functions: Functions | None = None
         self._starting = asyncio.Lock()
-        self._is_closed = self._has_ended = False
-        self._loss = ""
-        """How it was lost."""
+        self._end: tuple[type[SessionError], str] | None = None
+        """The error of every call from now on."""
         self._given_up: dict[str, Any] = {}
         """Ray's references to interrupts, and to calls that were cancelled, which may be under way, by their keys."""
         self._had: list[str] = []
@@ -239,9 +233,19 @@ class SessionActor:
                     await self._start()
                 except BaseException:
                     await self.close()
-                    self.actor, self._loss, self._is_closed, self._has_ended = None, "", False, False
+                    self.actor = self._end = None
                     raise
         return self
+
+    @property
+    def _has_ended(self) -> bool:
+        """True once it takes no more calls."""
+        return self._end is not None or self._tools_failure is not None
+
+    @property
+    def _tools_failure(self) -> BaseException | None:
+        """Why the driver's tools cannot be called any more."""
+        return None if self._functions is None else self._functions.error
 
     async def _start(self) -> None:
         if self._driver_tools:
@@ -281,7 +285,7 @@ class SessionActor:
 
     def interrupt(self) -> None:
         """Interrupts the running call: it returns with outcome `interrupted` and its output so far."""
-        if self.actor is not None and not self._is_closed and not self._loss:
+        if self.actor is not None and self._end is None:
             key, keys = uuid.uuid4().hex, [key for key, method in self._asking.items() if method == "execute"]
             # No later call is sent before it has come.
             self._given_up[key] = self.actor.once.remote(key, [], "interrupt", keys)
@@ -292,7 +296,7 @@ class SessionActor:
 
     async def close(self) -> None:
         """Ends the session and everything it started. Safe to repeat."""
-        self._is_closed = self._has_ended = self.actor is not None
+        self._refuse_calls()
         try:
             if self.actor is not None:
                 with suppress(RayError, asyncio.TimeoutError):
@@ -306,6 +310,11 @@ class SessionActor:
             if functions is not None:
                 await functions.close()
 
+    def _refuse_calls(self) -> None:
+        """Begins its end: it takes no call that would be cut off."""
+        if self.actor is not None:
+            self._end = self._end or (UsageError, "the session is closed: start another")
+
     async def __aenter__(self) -> SessionActor:
         return await self.start()
 
@@ -315,12 +324,10 @@ class SessionActor:
     async def _ask(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         if self.actor is None:
             raise UsageError("the session has not been started: call start(), or use it in an `async with` statement")
-        if self._loss:
-            raise EndedError(self._loss)
-        if self._is_closed:
-            raise UsageError("the session is closed: start another")
-        if self._functions is not None and (failure := self._functions.error) is not None:
-            self._has_ended = True
+        if self._end is not None:
+            kind, words = self._end
+            raise kind(words)
+        if (failure := self._tools_failure) is not None:
             raise EndedError(
                 f"driver_tools cannot be called any more: start another session ({first_line(failure)})"
             ) from failure
@@ -333,15 +340,17 @@ class SessionActor:
         except RayTaskError as error:
             raise error.cause from None
         except RayError as error:
-            self._has_ended = True
-            if (reason := constructor_error(error)) is not None:
-                raise StartError(f"the session cannot be started on its node: {reason}") from error
-            place = f"on the node {self.node}" if self.node else "that was to start"
-            self._loss = f"the session {place} has ended, and its state is lost: start another ({first_line(error)})"
-            raise EndedError(self._loss) from error
+            kind, words = self._end = self._loss(error)
+            raise kind(words) from error
         finally:
             del self._asking[key]
             self._asked = time.monotonic()
+
+    def _loss(self, error: RayError) -> tuple[type[SessionError], str]:
+        if (reason := constructor_error(error)) is not None:
+            return StartError, f"the session cannot be started on its node: {reason}"
+        place = f"on the node {self.node}" if self.node else "that was to start"
+        return EndedError, f"the session {place} has ended, and its state is lost: start another ({first_line(error)})"
 
     async def _let_end(self) -> None:
         """Waits for what may be under way and must not meet the next call."""

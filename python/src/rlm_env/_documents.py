@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from ._errors import ProtocolError
 
@@ -14,6 +15,8 @@ Outcome = Literal["ok", "error", "timed_out", "interrupted", "exited", "crashed"
 State = Literal["kept", "restored", "reset"]
 Mechanism = Literal["cgroup", "rlimit"]
 ConfinementLevel = Literal["off", "landlock", "full"]
+
+_T = TypeVar("_T")
 
 _EXCERPT = 64
 
@@ -83,35 +86,21 @@ class Response:
 
         Raises ProtocolError if it is not one: the message names the field, what was found and what was expected.
         """
-        fields = _checked("response", _parsed("response", text), _RESPONSE)
-        answer = _checked("answer", fields["answer"], _ANSWER)
+        fields = _checked("response", _parsed("response", text), _KINDS[cls])
         exception, truncated = fields["exception"], fields["truncated"]
-        if exception is not None:
-            exception = CellException(**_only(_checked("exception", exception, _EXCEPTION), _EXCEPTION))
-        if truncated is not None:
-            # Older workers do not truncate `result`.
-            truncated = Truncated(**_only(_checked("truncated", {"result": 0, **truncated}, _TRUNCATED), _TRUNCATED))
         state, hint, result = fields["state"], fields["hint"], fields["result"]
         if state != "kept" and hint is not None and result is not None and result.startswith(hint):
             # The result begins with the hint, for hosts that show models no hints. Here each is a field of its own.
             result = result[len(hint) + 1 :] if result[len(hint) : len(hint) + 1] == "\n" else None
-        return cls(
-            fields["status"],
-            fields["stdout"],
-            fields["stderr"],
-            result,
-            fields["execution_count"],
-            fields["seq"],
-            Answer(answer["ready"], answer["content"]),
-            fields["outcome"],
-            state,
-            float(fields["execution_time"]),
-            fields["exit_code"],
-            exception,
-            truncated,
-            hint,
-            fields["protocol"],
-        )
+        read = {
+            "result": result,
+            "answer": _read(Answer, "answer", fields["answer"]),
+            "execution_time": float(fields["execution_time"]),
+            "exception": None if exception is None else _read(CellException, "exception", exception),
+            # Older workers do not truncate `result`.
+            "truncated": None if truncated is None else _read(Truncated, "truncated", {"result": 0, **truncated}),
+        }
+        return cls(**{**_only(fields, _KINDS[cls]), **read})
 
 
 @dataclass(frozen=True)
@@ -178,24 +167,21 @@ class Info:
     @classmethod
     def from_json(cls, text: str) -> Info:
         """Reads the `result` of an `info` response. Raises ProtocolError if it is not a description."""
-        fields = dict(_checked("description", _parsed("description", text), _INFO))
+        fields = _checked("description", _parsed("description", text), _INFO)
         # Older workers report no limits.
-        limits = _checked("limits", {**dict.fromkeys(_LIMITS), **fields.get("limits", {})}, _LIMITS)
-        usage = _checked("usage", {**dict.fromkeys(_USAGE), **fields.get("usage", {})}, _USAGE)
+        limits = _checked("limits", {**_NOTHING[Limits], **fields.get("limits", {})}, _KINDS[Limits])
         confinement = {"level": "off", "landlock": None, **fields.get("confinement", {})}
-        _checked("confinement", confinement, _CONFINEMENT)
-        fields["uptime"] = float(fields["uptime"])
         return cls(
-            **_only(fields, _INFO),
-            limits=Limits(**{name: _limit(name, limits[name]) for name in _LIMITS}),
-            usage=Usage(**_only(usage, _USAGE)),
+            **{**_only(fields, _INFO), "uptime": float(fields["uptime"])},
+            limits=Limits(**{name: _limit(name, limits[name]) for name in _KINDS[Limits]}),
+            usage=_read(Usage, "usage", {**_NOTHING[Usage], **fields.get("usage", {})}),
             builtin=fields.get("builtin") is True,
-            confinement=Confinement(**_only(confinement, _CONFINEMENT)),
+            confinement=_read(Confinement, "confinement", confinement),
         )
 
 
 def _limit(name: str, limit: Any) -> Limit | None:
-    return None if limit is None else Limit(**_only(_checked(name, limit, _LIMIT), _LIMIT))
+    return None if limit is None else _read(Limit, name, limit)
 
 
 @dataclass(frozen=True)
@@ -207,58 +193,34 @@ class _Kind:
     values: tuple[str, ...] | None = None
 
 
-_BOOLEAN = _Kind("a boolean", (bool,))
-_INTEGER = _Kind("an integer", (int,))
-_INTEGER_OR_NULL = _Kind("an integer or null", (int, type(None)))
-_NUMBER = _Kind("a number", (float, int))
-_NUMBER_OR_NULL = _Kind("a number or null", (float, int, type(None)))
-_TEXT = _Kind("a string", (str,))
-_TEXT_OR_NULL = _Kind("a string or null", (str, type(None)))
-_OBJECT = _Kind("an object", (dict,))
-_OBJECT_OR_NULL = _Kind("an object or null", (dict, type(None)))
-
-
-def _one_of(literal: Any) -> _Kind:
-    values = get_args(literal)
-    return _Kind(f"one of {', '.join(values)}", (str,), values)
-
-
-_RESPONSE = {
-    "status": _one_of(Status),
-    "stdout": _TEXT,
-    "stderr": _TEXT,
-    "result": _TEXT_OR_NULL,
-    "execution_count": _INTEGER,
-    "seq": _INTEGER,
-    "answer": _OBJECT,
-    "outcome": _one_of(Outcome),
-    "state": _one_of(State),
-    "execution_time": _NUMBER,
-    "exit_code": _INTEGER_OR_NULL,
-    "exception": _OBJECT_OR_NULL,
-    "truncated": _OBJECT_OR_NULL,
-    "hint": _TEXT_OR_NULL,
-    "protocol": _INTEGER,
+_JSON_TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
+    bool: ("a boolean", (bool,)),
+    int: ("an integer", (int,)),
+    float: ("a number", (float, int)),
+    str: ("a string", (str,)),
 }
-_ANSWER = {"ready": _BOOLEAN, "content": _TEXT}
-_EXCEPTION = {"type": _TEXT, "message": _TEXT}
-_TRUNCATED = {"stdout": _INTEGER, "stderr": _INTEGER, "result": _INTEGER}
-_INFO = {
-    "language": _one_of(Language),
-    "version": _TEXT,
-    "worker_version": _TEXT,
-    "protocol": _INTEGER,
-    "uptime": _NUMBER,
-    "calls": _INTEGER,
-    "memory_bytes": _INTEGER,
-    "cwd": _TEXT_OR_NULL,
-    "pid": _INTEGER_OR_NULL,
-    "answer_ready": _BOOLEAN,
+
+
+def _kind(hint: Any) -> _Kind:
+    """The JSON from which a field of this type is read."""
+    if get_origin(hint) is Literal:
+        return _Kind(f"one of {', '.join(get_args(hint))}", (str,), get_args(hint))
+    if get_origin(hint) in (Union, UnionType):
+        [option] = (one for one in get_args(hint) if one is not NoneType)
+        # Of a word that may be absent, any is taken.
+        kind = _kind(str if get_origin(option) is Literal else option)
+        return _Kind(f"{kind.expected} or null", (*kind.types, NoneType))
+    return _Kind(*_JSON_TYPES.get(hint, ("an object", (dict,))))
+
+
+_KINDS: dict[type, dict[str, _Kind]] = {
+    cls: {name: _kind(hint) for name, hint in get_type_hints(cls).items()}
+    for cls in (Response, Answer, CellException, Truncated, Info, Limit, Limits, Usage, Confinement)
 }
-_LIMIT = {"value": _INTEGER, "mechanism": _TEXT_OR_NULL}
-_LIMITS = {name: _OBJECT_OR_NULL for name in ("processes", "memory_bytes", "file_size_bytes", "cpu_seconds")}
-_CONFINEMENT = {"level": _one_of(ConfinementLevel), "landlock": _INTEGER_OR_NULL}
-_USAGE = {"peak_processes": _INTEGER_OR_NULL, "peak_memory_bytes": _INTEGER_OR_NULL, "cpu_seconds": _NUMBER_OR_NULL}
+"""The fields of each class."""
+_INFO = {name: kind for name, kind in _KINDS[Info].items() if name not in ("limits", "usage", "builtin", "confinement")}
+"""Those that every worker reports."""
+_NOTHING = {cls: dict.fromkeys(_KINDS[cls]) for cls in (Limits, Usage)}
 
 _ABSENT = object()
 
@@ -283,6 +245,11 @@ def _checked(name: str, document: Any, kinds: dict[str, _Kind]) -> dict[str, Any
             raise ProtocolError(f"a {name} has no field `{field}`: expected {kind.expected}")
         raise ProtocolError(f"`{field}` of a {name} must be {kind.expected}, not {_excerpt(repr(value))}")
     return cast("dict[str, Any]", document)
+
+
+def _read(kind: type[_T], name: str, document: Any) -> _T:
+    """An object of this class. Raises ProtocolError if the document is not one."""
+    return kind(**_only(_checked(name, document, _KINDS[kind]), _KINDS[kind]))
 
 
 def _only(document: dict[str, Any], kinds: dict[str, _Kind]) -> dict[str, Any]:

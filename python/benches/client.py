@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -156,67 +156,37 @@ def dspy_rlms() -> dict[str, float]:
     return {name: statistics.median(one[name] for one in rounds) for name in kinds}
 
 
-def median(measure: Callable[[], float]) -> float:
-    return statistics.median(measure() for _ in range(ROUNDS))
-
-
 def pair(peer: Callable[[], float], ours: Callable[[], float]) -> tuple[float, float]:
     """Medians of both, measured in turns."""
     both = [(peer(), ours()) for _ in range(ROUNDS)]
     return statistics.median(one for one, _ in both), statistics.median(other for _, other in both)
 
 
-def awaited(coroutine: Callable[[], Awaitable[float]]) -> Callable[[], float]:
-    async def run() -> float:
-        return await coroutine()
-
-    return lambda: asyncio.run(run())
+def awaited(function: Callable[..., Coroutine[Any, Any, float]], *arguments: Any) -> Callable[[], float]:
+    return lambda: asyncio.run(function(*arguments))
 
 
 def main() -> None:
-    python = SessionConfig("/tmp", language="python")
-    rows: list[tuple[str, tuple[float, float], str]] = []
+    bash, python = SessionConfig("/tmp"), SessionConfig("/tmp", language="python")
     rust_call = lambda: rust("rlm-worker-python", "1+1", 2000)["call"]  # noqa: E731
-    rows.append(
-        (
-            "asyncio `1+1` beside rlm_env::Session",
-            pair(rust_call, awaited(lambda: async_calls(python, "1+1", 2000))),
-            "<= 1.6",
-        )
-    )
-    rows.append(
-        ("sync `1+1` beside rlm_env::Session", pair(rust_call, lambda: sync_calls(python, "1+1", 2000)), "<= 1.8")
-    )
-    many = lambda: rust("rlm-worker-bash", ":", 20, 50)["call"]  # noqa: E731
-    ours = awaited(lambda: async_calls(SessionConfig("/tmp"), ":", 20, 50))
-    rows.append(("50 sessions x 20 calls of `:`, one loop, beside Rust's", pair(many, ours), "<= 1.67"))
-    rows.append(
-        (
-            "tool of a Python session, async, beside a bare server",
-            pair(awaited(echo), awaited(lambda: tool_in_python("late"))),
-            "<= 2",
-        )
-    )
-    rows.append(
-        (
-            "the same, a plain function in a thread",
-            pair(awaited(echo), awaited(lambda: tool_in_python("plain"))),
-            "<= 2",
-        )
-    )
-    rows.append(
-        (
-            "tool of a bash session beside /bin/true",
-            pair(awaited(lambda: tool_in_bash("/bin/true")), awaited(lambda: tool_in_bash("late 1"))),
-            "<= 3",
-        )
-    )
-    ready = lambda: rust("rlm-worker-bash", ":", 1)["start"]  # noqa: E731
-    rows.append(("bash session ready beside Rust's", pair(ready, lambda: start(SessionConfig("/tmp"))), "<= 1.3"))
+    rust_calls = lambda: rust("rlm-worker-bash", ":", 20, 50)["call"]  # noqa: E731
+    rust_start = lambda: rust("rlm-worker-bash", ":", 1)["start"]  # noqa: E731
+    one, many = awaited(async_calls, python, "1+1", 2000), awaited(async_calls, bash, ":", 20, 50)
+    bare, true = awaited(echo), awaited(tool_in_bash, "/bin/true")
+    rows: list[tuple[str, str, Callable[[], float], Callable[[], float]]] = [
+        ("asyncio `1+1` beside rlm_env::Session", "<= 1.6", rust_call, one),
+        ("sync `1+1` beside rlm_env::Session", "<= 1.8", rust_call, lambda: sync_calls(python, "1+1", 2000)),
+        ("50 sessions x 20 calls of `:`, one loop, beside Rust's", "<= 1.67", rust_calls, many),
+        ("tool of a Python session, async, beside a bare server", "<= 2", bare, awaited(tool_in_python, "late")),
+        ("the same, a plain function in a thread", "<= 2", bare, awaited(tool_in_python, "plain")),
+        ("tool of a bash session beside /bin/true", "<= 3", true, awaited(tool_in_bash, "late 1")),
+        ("bash session ready beside Rust's", "<= 1.3", rust_start, lambda: start(bash)),
+    ]
     both = pair(lambda: imports("asyncio"), lambda: imports("rlm_env"))
     print(f"| {'what':<56} | {'peer':>10} | {'measured':>10} | ratio | limit   |")
     print(f"| {'-' * 56} | {'-' * 10} | {'-' * 10} | ----- | ------- |")
-    for what, (peer, measured), limit in rows:
+    for what, limit, *measures in rows:
+        peer, measured = pair(*measures)
         print(f"| {what:<56} | {peer * 1e6:7.0f} µs | {measured * 1e6:7.0f} µs | {measured / peer:5.2f} | {limit:<7} |")
     if importlib.util.find_spec("dspy"):
         for name, seconds in dspy_rlms().items():

@@ -13,6 +13,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -184,44 +187,44 @@ def test_a_program_that_just_ends_leaves_nothing(work: Path, language: str) -> N
         assert not os.path.exists(f"/proc/{pid}") and not control.exists()
 
 
+@contextmanager
+def handled(number: signal.Signals, handler: Any) -> Iterator[None]:
+    """Has a handler of a signal."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 def test_ctrl_c_interrupts_the_call_and_the_next_one_is_clean(work: Path, language: Any, hang: str, say: Any) -> None:
     main = threading.main_thread().ident
     assert main is not None
     # A shell that starts this in the background has it ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with Session(SessionConfig(work, language=language)) as session:
-            for _ in range(5):
-                timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
-                timer.start()
-                with pytest.raises(KeyboardInterrupt):
-                    session.execute(hang)
-                timer.join()
-                response = session.execute(say("next"))
-                assert response.stdout.split() == ["next"] and ended(response) == ("ok", "kept")
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with (
+        handled(signal.SIGINT, signal.default_int_handler),
+        Session(SessionConfig(work, language=language)) as session,
+    ):
+        for _ in range(5):
+            timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                session.execute(hang)
+            timer.join()
+            response = session.execute(say("next"))
+            assert response.stdout.split() == ["next"] and ended(response) == ("ok", "kept")
 
 
 def test_a_call_of_another_thread_is_refused_and_closing_ends_it(work: Path) -> None:
-    with Session(work) as session:
-        outcome: list[object] = []
-
-        def run() -> None:
-            try:
-                outcome.append(session.execute("echo begun > begun; sleep 1000"))
-            except EndedError as error:
-                outcome.append(str(error))
-
-        thread = threading.Thread(target=run)
-        thread.start()
+    with ThreadPoolExecutor(1) as thread, Session(work) as session:
+        running = thread.submit(session.execute, "echo begun > begun; sleep 1000")
         while not (work / "begun").exists():
             pass
         with pytest.raises(UsageError, match="another call of this session is running"):
             session.execute(":")
         session.close()
-        thread.join()
-        assert outcome == ["the session was closed while the call was running"]
+        with pytest.raises(EndedError, match="^the session was closed while the call was running$"):
+            running.result()
 
 
 @pytest.mark.filterwarnings("always::ResourceWarning")
@@ -258,22 +261,13 @@ def test_directories_of_other_programs_are_left_alone(work: Path, nothing_is_lef
 
 
 def test_many_threads_have_sessions_at_once(work: Path) -> None:
-    failures: list[BaseException] = []
-
     def run(number: int) -> None:
-        try:
-            with Session(work) as session:
-                for _ in range(20):
-                    assert session.execute(f"echo {number}").stdout == f"{number}\n"
-        except BaseException as error:
-            failures.append(error)
+        with Session(work) as session:
+            for _ in range(20):
+                assert session.execute(f"echo {number}").stdout == f"{number}\n"
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(run, range(16)))
 
 
 def test_it_works_with_no_descriptor_left(work: Path) -> None:
@@ -308,30 +302,23 @@ def test_a_signal_handler_that_raises_ends_the_call(work: Path) -> None:
     def late(*_arguments: object) -> None:
         raise TimeoutError("mine")
 
-    before = signal.signal(signal.SIGALRM, late)
-    try:
-        with Session(work) as session:
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
-            with pytest.raises(TimeoutError, match="mine") as kept:
-                session.execute("sleep 1; echo ran > ran")
-            assert session.execute("echo next").stdout == "next\n" and kept
-            assert session.execute("sleep 1; ls").stdout == ""
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    with handled(signal.SIGALRM, late), Session(work) as session:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(TimeoutError, match="mine") as kept:
+            session.execute("sleep 1; echo ran > ran")
+        assert session.execute("echo next").stdout == "next\n" and kept
+        assert session.execute("sleep 1; ls").stdout == ""
 
 
 @pytest.mark.parametrize("tools", [[], [len]], ids=["no tools", "tools"])
 def test_a_signal_handler_can_close_the_session(work: Path, tools: Any) -> None:
     session = Session(work, tools=tools).start()
-    before = signal.signal(signal.SIGALRM, lambda *_: session.close())
-    try:
+    with handled(signal.SIGALRM, lambda *_: session.close()):
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(EndedError, match="the session was closed"):
             session.execute("sleep 1000")
         with pytest.raises(UsageError, match="is closed"):
             session.execute(":")
-    finally:
-        signal.signal(signal.SIGALRM, before)
 
 
 def test_an_interrupt_before_the_request_is_sent_costs_nothing(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,20 +354,9 @@ def test_threads_that_start_or_restart_one_session(work: Path) -> None:
     session = Session(work, tools=[len])
 
     def together(*calls: Any) -> list[Any]:
-        outcomes: list[Any] = []
-
-        def run(call: Any) -> None:
-            try:
-                outcomes.append(call())
-            except Exception as error:
-                outcomes.append(error)
-
-        threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return outcomes
+        with ThreadPoolExecutor(len(calls)) as threads:
+            outcomes = [threads.submit(call) for call in calls]
+        return [outcome.exception() or outcome.result() for outcome in outcomes]
 
     assert together(session.start, session.start) == [session, session]
     together(session.restart, session.restart)

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +30,6 @@ import pytest
 
 from conftest import json_server
 from rlm_env import (
-    AsyncSession,
     Budget,
     EndedError,
     Models,
@@ -113,14 +112,44 @@ def wait_until(condition: Any, what: str) -> None:
         time.sleep(0.05)
 
 
+async def until(condition: Any) -> None:
+    """Waits for a condition for which there is no event."""
+    while not condition():
+        await asyncio.sleep(0.05)
+
+
+async def give_up(work: Any) -> None:
+    """Begins something, and cancels it."""
+    task = asyncio.ensure_future(work)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def all_cpus_are_free() -> bool:
+    return bool(ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"])
+
+
+def read_in_thread(batch: Any, read: Any = list) -> tuple[threading.Thread, list[Any]]:
+    """Begins to read a batch in another thread. The thread, and the results that it has at its end."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend(read(batch)), daemon=True)
+    thread.start()
+    return thread, found
+
+
+def has_ended(thread: threading.Thread) -> bool:
+    thread.join(60)
+    return not thread.is_alive()
+
+
 def close_while_read(batch: Any, condition: Any, what: str) -> None:
     """Reads a batch in another thread, closes it when the condition holds, and waits for the end of that thread."""
-    thread = threading.Thread(target=lambda: list(batch), daemon=True)
-    thread.start()
+    thread, _ = read_in_thread(batch)
     wait_until(condition, what)
     batch.close()
-    thread.join(60)
-    assert not thread.is_alive()
+    assert has_ended(thread)
 
 
 def rlm_processes(directory: str) -> list[str]:
@@ -142,11 +171,28 @@ def host_directories(directory: str) -> list[Path]:
     return [path for path in Path(directory).iterdir() if path.name.startswith("rlm-host-")]
 
 
-def command_of(pid: str) -> str:
-    try:
-        return Path("/proc", pid, "cmdline").read_text()
-    except OSError:
+def hub() -> int:
+    """The process of the hub."""
+
+    def command_of(pid: str) -> str:
+        with suppress(OSError):
+            return Path("/proc", pid, "cmdline").read_text()
         return ""
+
+    [pid] = [pid for pid in os.listdir("/proc") if command_of(pid).startswith("ray::_Hub")]
+    return int(pid)
+
+
+def python(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs another program in Python, to its end."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
 
 
 def scripted(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
@@ -177,6 +223,18 @@ def scripted_with_small_files() -> Any:
     return scripted
 
 
+def settings_of(url: str) -> dict[str, Any]:
+    """The settings of a model on this server."""
+    return {"model": "m", "base_url": f"{url}/v1", "stream": False}
+
+
+@contextmanager
+def served(reply: Any) -> Iterator[dict[str, Any]]:
+    """The settings of a model whose server answers so."""
+    with json_server(reply) as url:
+        yield settings_of(url)
+
+
 def completion(message: Any) -> tuple[int, Any]:
     """The answer of a model's server that says this."""
     message = {"role": "assistant", **(message if isinstance(message, dict) else {"content": message})}
@@ -192,6 +250,11 @@ def answering(asked: list[Any]) -> Any:
         return completion(running("RLM_READY=1 RLM_CONTENT=x")([], []))
 
     return reply
+
+
+def here() -> str:
+    """Runs with the driver."""
+    return "here"
 
 
 def holding(value: Any) -> Any:
@@ -318,9 +381,7 @@ def test_an_attempt_that_is_lost_with_its_node_is_begun_again(cluster: Any, tmp_
         return (leaf if messages[-1]["content"] == "leaf" else running(code))(messages, tools)
 
     batch = run_batch("?", attempts=8, model=model, concurrency_per_node=CONCURRENCY)
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.extend(batch), daemon=True)
-    thread.start()
+    thread, found = read_in_thread(batch)
     wait_until(lambda: len(list(started.iterdir())) == 8, "all of them, two on each node")
     wait_until(lambda: batch.progress.spent.calls == 16, "what they and their children have spent")
     cluster.remove_node(node, allow_graceful=False)
@@ -345,8 +406,7 @@ def test_what_a_dying_node_had_not_got_is_not_lost(
     pack = Packer.pack
 
     async def slow(packer: Packer, paths: list[str]) -> Any:
-        while not gate.exists():
-            await asyncio.sleep(0.05)
+        await until(gate.exists)
         return await pack(packer, paths)
 
     monkeypatch.setattr(Packer, "pack", slow)
@@ -355,9 +415,7 @@ def test_what_a_dying_node_had_not_got_is_not_lost(
     questions = [Question("?", id="packed", context=files), Question("?", id="sent")]
     # No other node has room.
     batch = run_batch(questions, model=running(code), concurrency_per_node=2, num_cpus=1.0)
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.extend(batch), daemon=True)
-    thread.start()
+    thread, found = read_in_thread(batch)
     wait_until(started.exists, "the attempt that needs no context")
     cluster.remove_node(node, allow_graceful=False)
     wait_until(lambda: batch.progress.losses > 0, "the loss")
@@ -400,16 +458,9 @@ def test_a_budget_holds_and_nothing_is_left_where_a_node_is_killed_at_work(clust
         return completion(scripted(body["messages"], body.get("tools", [])))
 
     ids = []
-    with json_server(reply) as url:
-        batch = run_batch(
-            "?",
-            attempts=120,
-            concurrency_per_node=CONCURRENCY,
-            budget=Budget(calls=400),
-            model="m",
-            base_url=f"{url}/v1",
-            stream=False,
-        )
+    with served(reply) as settings:
+        more: Any = {"concurrency_per_node": CONCURRENCY, "budget": Budget(calls=400), **settings}
+        batch = run_batch("?", attempts=120, **more)
         for result in batch:
             ids.append(result.id)
             if len(ids) == 20:
@@ -433,8 +484,7 @@ def test_a_batch_whose_ledger_dies_ends_and_is_resumed(cluster: Any, tmp_path: P
         for result in run_batch("?", attempts=40, model=scripted, results=file, budget=Budget(calls=1000)):
             found.append(result.id)
             if len(found) == 3:
-                [hub] = [pid for pid in os.listdir("/proc") if command_of(pid).startswith("ray::_Hub")]
-                os.kill(int(hub), signal.SIGKILL)
+                os.kill(hub(), signal.SIGKILL)
     again = [result.id for result in run_batch("?", attempts=40, model=scripted, results=file, resume=True)]
     assert sorted(again) == sorted(f"1-{number}" for number in range(1, 41))
 
@@ -485,22 +535,19 @@ def said_by_a_driver(
     program = (
         "import json, ray, sys; sys.path.insert(0, sys.argv[1]); import test_ray\n"
         "ray.init(address=sys.argv[2], log_to_driver=False, runtime_env={'env_vars': json.loads(sys.argv[3])})\n"
-        "print('said', json.dumps(getattr(test_ray, sys.argv[4])(*sys.argv[5:])))\n"
+        "print('said', json.dumps(test_ray.value_of(getattr(test_ray, sys.argv[4])(*sys.argv[5:]))))\n"
     )
-    here, of_actors = str(Path(__file__).parent), json.dumps(variables if where == "actors" else {})
-    done = subprocess.run(
-        [sys.executable, "-c", program, here, cluster.address, of_actors, name, *arguments],
-        env={**os.environ, **(variables if where == "driver" else {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    directory, of_actors = str(Path(__file__).parent), json.dumps(variables if where == "actors" else {})
+    given = (directory, cluster.address, of_actors, name, *arguments)
+    done = python("-c", program, *given, **(variables if where == "driver" else {}))
     assert done.returncode == 0, done.stderr
     # Ray's own words are there, too.
     [said] = [line for line in done.stdout.splitlines() if line.startswith("said ")]
     return json.loads(said.removeprefix("said "))
+
+
+def value_of(said: Any) -> Any:
+    return asyncio.run(said) if asyncio.iscoroutine(said) else said
 
 
 def batch_with_a_tool(url: str, calls: str) -> Any:
@@ -514,9 +561,7 @@ def batch_with_a_tool(url: str, calls: str) -> Any:
     batch = run_batch(
         "?",
         attempts=40,
-        model="m",
-        base_url=f"{url}/v1",
-        stream=False,
+        **settings_of(url),
         concurrency_per_node=CONCURRENCY,
         driver_tools=[here],
         budget=Budget(calls=int(calls)) if calls else None,
@@ -548,7 +593,7 @@ def test_a_batch_outlives_moments_without_its_actors(cluster: Any, where: str, c
 
 
 def spent_by_a_rollout(url: str) -> Any:
-    batch = run_batch("?", model="m", base_url=f"{url}/v1", stream=False)
+    batch = run_batch("?", **settings_of(url))
     [result] = batch
     return result.stop_reason, batch.progress.spent.calls
 
@@ -568,38 +613,31 @@ def test_the_ledger_is_whole_where_what_a_node_tells_is_under_way_at_the_end(clu
     assert said == ["answered", len(asked)] == ["answered", 1]
 
 
-def session_that_is_interrupted(directory: str, by: str) -> Any:
-    async def use() -> Any:
-        outcomes = []
-        async with SessionActor() as session:
-            is_own = by == "its owner"
-            handles = [session] if is_own else [pickle.loads(pickle.dumps(session)) for _ in range(5)]
-            for number in range(6 if is_own else 4):
-                begun = Path(directory, str(number))
-                call = asyncio.ensure_future(session.execute(f": > {begun}; sleep 1000", timeout=20))
-                while not begun.exists():
-                    await asyncio.sleep(0.05)
-                for handle in handles:
-                    handle.interrupt()
-                outcomes.append((await call).outcome)
-                # The next call runs when Ray repeats a call whose reply was lost.
-                outcomes.append((await session.execute("true" if is_own else "sleep 2.5")).outcome)
-        return outcomes
-
-    return asyncio.run(use())
+async def session_that_is_interrupted(directory: str, by: str) -> Any:
+    outcomes = []
+    async with SessionActor() as session:
+        is_own = by == "its owner"
+        handles = [session] if is_own else [pickle.loads(pickle.dumps(session)) for _ in range(5)]
+        for number in range(6 if is_own else 4):
+            begun = Path(directory, str(number))
+            call = asyncio.ensure_future(session.execute(f": > {begun}; sleep 1000", timeout=20))
+            await until(begun.exists)
+            for handle in handles:
+                handle.interrupt()
+            outcomes.append((await call).outcome)
+            # The next call runs when Ray repeats a call whose reply was lost.
+            outcomes.append((await session.execute("true" if is_own else "sleep 2.5")).outcome)
+    return outcomes
 
 
-def session_that_is_interrupted_while_idle() -> Any:
-    async def use() -> Any:
-        outcomes = []
-        async with SessionActor() as session:
-            for _ in range(3):
-                for _ in range(6):
-                    session.interrupt()
-                outcomes.append((await session.execute("sleep 1.5")).outcome)
-        return outcomes
-
-    return asyncio.run(use())
+async def session_that_is_interrupted_while_idle() -> Any:
+    outcomes = []
+    async with SessionActor() as session:
+        for _ in range(3):
+            for _ in range(6):
+                session.interrupt()
+            outcomes.append((await session.execute("sleep 1.5")).outcome)
+    return outcomes
 
 
 def test_an_interrupt_without_a_call_is_for_no_later_call(cluster: Any) -> None:
@@ -640,8 +678,7 @@ async def test_an_interrupt_that_comes_late_is_for_no_later_call(tmp_path: Path)
     await session.once("word", [], "interrupt", [])
     code = ": > begun; until [ -e go ]; do sleep 0.05; done; : > gone; sleep 1000"
     running = asyncio.ensure_future(session.once("two", ["one"], "execute", code))
-    while not (tmp_path / "begun").exists():
-        await asyncio.sleep(0.05)
+    await until((tmp_path / "begun").exists)
     await session.interrupt(["one"])
     await session.once("word", [], "interrupt", [])  # Ray does that where a reply was lost
     (tmp_path / "go").touch()
@@ -653,13 +690,9 @@ async def test_an_interrupt_that_comes_late_is_for_no_later_call(tmp_path: Path)
     await session.close()
 
 
-def session_with_a_state() -> Any:
-    async def use() -> Any:
-        async with SessionActor() as session:
-            counted = [(await session.execute("x=$((x + 1)); echo $x")).stdout for _ in range(150)]
-            return counted
-
-    return asyncio.run(use())
+async def session_with_a_state() -> Any:
+    async with SessionActor() as session:
+        return [(await session.execute("x=$((x + 1)); echo $x")).stdout for _ in range(150)]
 
 
 @pytest.mark.nightly
@@ -668,19 +701,16 @@ def test_a_session_outlives_moments_without_its_actor(cluster: Any) -> None:
     assert counted == [f"{number}\n" for number in range(1, 151)]
 
 
-def pool_in_use() -> Any:
-    async def use() -> Any:
-        async with SessionPool(idle_timeout=1.0, num_cpus=0.01) as pool:
+async def pool_in_use() -> Any:
+    async with SessionPool(idle_timeout=1.0, num_cpus=0.01) as pool:
 
-            async def count(key: str) -> str:
-                session = await pool.get(key)
-                for _ in range(4):
-                    await session.execute("x=$((x + 1)); sleep 2")
-                return (await session.execute("echo $x")).stdout
+        async def count(key: str) -> str:
+            session = await pool.get(key)
+            for _ in range(4):
+                await session.execute("x=$((x + 1)); sleep 2")
+            return (await session.execute("echo $x")).stdout
 
-            return await asyncio.gather(*map(count, "abc"))
-
-    return asyncio.run(use())
+        return await asyncio.gather(*map(count, "abc"))
 
 
 @pytest.mark.nightly
@@ -782,37 +812,8 @@ def test_what_is_wrong_is_said_before_anything_runs(
         ({"tools": 5}, TypeError, "^tools must be a list of functions, not 5"),
         ({"driver_tools": 5}, TypeError, "driver_tools must be a list of functions, not 5"),
         ({"questions": None}, TypeError, "questions must be a str, a Question or several of them, not None"),
-        (
-            {"questions": Question("\ud800", id="a")},
-            ValueError,
-            "the question a cannot be sent: 'utf-8' codec can't encode",
-        ),
-        (
-            {"questions": Question("?", metadata=float("nan"), id="a")},
-            ValueError,
-            "the question a cannot be sent: Out of",
-        ),
-        (
-            {"questions": Question("?", context_json=functools.reduce(lambda inner, _: [inner], range(101), []))},
-            ValueError,
-            "the question 1 cannot be sent: it has more than 100 levels",
-        ),
-        (
-            {"questions": Question("?", id="a", metadata={"b": [10**400]})},
-            ValueError,
-            "the question a cannot be sent: it has an int beyond a 64-bit float",
-        ),
-        (
-            {"questions": ["a", ""]},
-            ValueError,
-            "the question 2 cannot be sent: question must be a str that is not empty",
-        ),
+        ({"questions": ["a", ""]}, ValueError, "the question 2 cannot be sent: question must be a str that is not"),
         ({"questions": Question("?", id=5)}, ValueError, "the question 5 cannot be sent: id must be a str, not 5"),
-        (
-            {"questions": Question("?", id="a", context_text="a", context_json=1)},
-            ValueError,
-            "the question a cannot be sent: at most one of context, context_text and context_json can be given",
-        ),
         ({"context": "\udcff", "shared_storage": True}, ValueError, r"the path '.*\\udcff' of a context is not UTF-8"),
         ({"questions": Question("?", id="a b")}, ValueError, r"the id 'a b' of a question must be 1 to 112 of a-z"),
         (
@@ -906,22 +907,19 @@ def test_a_batch_that_loses_all_nodes_with_room_says_so_and_ends(
     large, started = cluster.add_node(num_cpus=3), tmp_path / "started"
     wait_until(lambda: ray.cluster_resources().get("CPU", 0) == 6, "the node")
     batch = run_batch("?", model=running(f": > {started}; sleep 1000"), num_cpus=3, concurrency_per_node=1)
-    found: list[BaseException] = []
 
-    def read() -> None:
+    def read(batch: Any) -> list[BaseException]:
         with (
             pytest.warns(UserWarning, match="no node has room"),
             pytest.raises(StartError, match="no node has room") as end,
         ):
             list(batch)
-        found.append(end.value)
+        return [end.value]
 
-    thread = threading.Thread(target=read)
-    thread.start()
+    thread, found = read_in_thread(batch, read)
     wait_until(started.exists, "the rollout")
     cluster.remove_node(large, allow_graceful=False)
-    thread.join(60)
-    assert found
+    assert has_ended(thread) and found
 
 
 @pytest.mark.nightly
@@ -1022,7 +1020,7 @@ def test_one_that_takes_long_holds_none_back_that_a_node_has_in_advance(cluster:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("budget", [Budget(calls=1000), None])
-def test_a_node_that_is_lost_and_lives_ends_what_it_runs(cluster: Any, budget: Budget | None) -> None:
+async def test_a_node_that_is_lost_and_lives_ends_what_it_runs(cluster: Any, budget: Budget | None) -> None:
     asked, gate = [], threading.Event()
 
     def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
@@ -1031,15 +1029,16 @@ def test_a_node_that_is_lost_and_lives_ends_what_it_runs(cluster: Any, budget: B
             gate.wait(60)
         return completion(running("echo again")(body["messages"], body["tools"]))
 
-    async def use(url: str) -> None:
+    with served(reply) as settings:
         hub = await _hub.start_hub(budget)
-        settings = {"base_url": f"{url}/v1", "stream": False, "max_turns": 100_000}
-        job = Job(["--jobs=1", "--context="], "m", None, [], [], settings, has_budget=budget is not None, concurrency=1)
+        model = settings.pop("model")
+        settings["max_turns"] = 100_000
+        arguments = ["--jobs=1", "--context="]
+        job = Job(arguments, model, None, [], [], settings, has_budget=budget is not None, concurrency=1)
         node = Node.remote(job, "node")
         await node.start.remote(hub)
         result = node.exchange.remote([Given("1-1", Question("?", id="1").document(), 1, None)])
-        while len(asked) < 2:
-            await asyncio.sleep(0.05)
+        await until(lambda: len(asked) >= 2)
         await hub.lose.remote("node", ["1-1"])
         gate.set()
         with pytest.raises(RayTaskError, match="rlm run ended with"):
@@ -1052,12 +1051,9 @@ def test_a_node_that_is_lost_and_lives_ends_what_it_runs(cluster: Any, budget: B
         ray.kill(node)
         ray.kill(hub)
 
-    with json_server(reply) as url:
-        asyncio.run(asyncio.wait_for(use(url), PATIENCE))
-
 
 @pytest.mark.nightly
-def test_what_a_lost_node_that_lives_has_begun_counts_as_lost_and_it_begins_no_more(
+async def test_what_a_lost_node_that_lives_has_begun_counts_as_lost_and_it_begins_no_more(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drivers: list[_driver.Driver] = []
@@ -1083,8 +1079,9 @@ def test_what_a_lost_node_that_lives_has_begun_counts_as_lost_and_it_begins_no_m
             asked["of sub-calls"] += 1
         return completion(message)
 
-    async def use(url: str) -> None:
-        settings: Any = {"model": "m", "base_url": f"{url}/v1", "stream": False, "concurrency_per_node": CONCURRENCY}
+    monkeypatch.setattr("rlm_env.ray._batch.Driver", Forgetful)
+    with served(reply) as settings:
+        settings["concurrency_per_node"] = CONCURRENCY
         questions = [Question(f"question {number}", id=str(number)) for number in range(60)]
         results = []
         cut_off: _driver.Place | None = None
@@ -1111,10 +1108,6 @@ def test_what_a_lost_node_that_lives_has_begun_counts_as_lost_and_it_begins_no_m
             losses = result.metrics.get("losses", 0)
             assert asked[result.question] <= 1 + losses, "an attempt runs twice"
             assert result.metrics.get("lost_calls", 0) <= 2 * losses
-
-    monkeypatch.setattr("rlm_env.ray._batch.Driver", Forgetful)
-    with json_server(reply) as url:
-        asyncio.run(asyncio.wait_for(use(url), PATIENCE))
 
 
 @pytest.mark.nightly
@@ -1196,7 +1189,7 @@ def test_an_event_loop_that_ends_while_a_batch_is_closed_leaves_no_actor(cluster
         await asyncio.sleep(0)  # the end has begun, and `asyncio.run` cancels it
 
     asyncio.run(asyncio.wait_for(use(), PATIENCE))
-    wait_until(lambda: ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"], "the ends of its actors")
+    wait_until(all_cpus_are_free, "the ends of its actors")
 
 
 async def as_list(batch: Any) -> list[Any]:
@@ -1208,15 +1201,12 @@ async def as_list(batch: Any) -> list[Any]:
 def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path, read: Any) -> None:
     started = tmp_path / "started"
     batch = run_batch("?", model=running(f": > {started}; sleep 1000"))
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.extend(read(batch)), daemon=True)
-    thread.start()
+    thread, found = read_in_thread(batch, read)
     wait_until(started.exists, "the rollout")
     for _ in range(3):
         batch.close()
-    thread.join(60)
-    assert not thread.is_alive() and found == []
-    wait_until(lambda: ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"], "the CPUs of its actors")
+    assert has_ended(thread) and found == []
+    wait_until(all_cpus_are_free, "the CPUs of its actors")
 
 
 @pytest.mark.nightly
@@ -1236,8 +1226,7 @@ async def test_a_tool_that_does_not_end_keeps_nothing_open(cluster: Any, monkeyp
     begun.clear()
     async with SessionActor(driver_tools=[stubborn], num_cpus=0.01) as session:
         call = asyncio.ensure_future(session.execute("stubborn"))
-        while not begun.is_set():
-            await asyncio.sleep(0.05)
+        await until(begun.is_set)
     with pytest.raises((EndedError, UsageError)):
         await call
     ended.set()
@@ -1268,8 +1257,8 @@ def test_results_are_kept_also_while_the_program_does_not_read_them(
     for module in (_batch, _driver):
         monkeypatch.setattr(module, "MAX_UNREAD", 2)
     file, asked = tmp_path / "results.jsonl", []
-    with json_server(answering(asked)) as url:
-        batch = run_batch("?", attempts=200, model="m", base_url=f"{url}/v1", stream=False, results=file)
+    with served(answering(asked)) as settings:
+        batch = run_batch("?", attempts=200, results=file, **settings)
         results = iter(batch)
         next(results)
         wait_until(lambda: not batch.progress.running, "the end of those that have begun")
@@ -1279,7 +1268,7 @@ def test_results_are_kept_also_while_the_program_does_not_read_them(
 
 
 @pytest.mark.nightly
-def test_a_batch_whose_results_cannot_be_kept_begins_nothing_more(
+async def test_a_batch_whose_results_cannot_be_kept_begins_nothing_more(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -1292,14 +1281,13 @@ def test_a_batch_whose_results_cannot_be_kept_begins_nothing_more(
         kept.append(document["id"])
         append(self, document)
 
-    async def use(url: str) -> None:
-        settings: dict[str, Any] = {"model": "m", "base_url": f"{url}/v1", "stream": False}
+    monkeypatch.setattr(Results, "append", full)
+    with served(answering(asked)) as settings:
         batch = run_batch("?", attempts=300, results=tmp_path / "results.jsonl", concurrency_per_node=2, **settings)
         results = aiter(batch)
         got = [(await anext(results)).id]
         time.sleep(1)  # as a program does that works on a result: others come meanwhile, from each node
-        while ray.available_resources()["CPU"] != ray.cluster_resources()["CPU"]:
-            await asyncio.sleep(0.05)  # until the nodes' actors have ended, while nobody reads
+        await until(all_cpus_are_free)  # the nodes' actors have ended, while nobody reads
         progress = batch.progress
         assert failed and progress.done == len(kept)
         assert progress.done + progress.waiting == 300, "an attempt is in no count"
@@ -1309,41 +1297,27 @@ def test_a_batch_whose_results_cannot_be_kept_begins_nothing_more(
                 got.append(result.id)
         assert got == kept, "what was kept has come before the error"
 
-    monkeypatch.setattr(Results, "append", full)
-    with json_server(answering(asked)) as url:
-        asyncio.run(asyncio.wait_for(use(url), PATIENCE))
+
+def a_result(id: str) -> str:
+    """The line of a result of the question `?`."""
+    fields = {"answer": "", "answer_ready": True, "stop_reason": "answered", "error": None, "metrics": {}}
+    question, _, attempt = id.partition("-")
+    return json.dumps({"id": id, "question": "?", "question_id": question, "attempt": int(attempt), **fields})
 
 
 def test_a_program_ends_that_leaves_results_unread(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
-    result = {
-        "question": "?",
-        "answer": "",
-        "answer_ready": True,
-        "stop_reason": "answered",
-        "error": None,
-        "metrics": {},
-    }
     numbers = range(1, 3 * _driver.MAX_UNREAD)
-    lines = [{**result, "id": f"1-{number}", "question_id": "1", "attempt": number} for number in numbers]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    file.write_text("".join(f"{a_result(f'1-{number}')}\n" for number in numbers))
     program = (
         "import sys, threading, time; from rlm_env.ray import run_batch\n"
-        f"batch = run_batch('?', attempts={len(lines) + 1}, model='m', results=sys.argv[1], resume=True)\n"
+        f"batch = run_batch('?', attempts={len(numbers) + 1}, model='m', results=sys.argv[1], resume=True)\n"
         "for result in batch:\n"
         "    while not any(one.name.startswith(('asyncio', 'rlm-tool')) for one in threading.enumerate()):\n"
         "        time.sleep(0.05)  # until the next one finds no room\n"
         "    raise SystemExit(result.id)\n"
     )
-    left = subprocess.run(
-        [sys.executable, "-c", program, str(file)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    left = python("-c", program, str(file))
     assert (left.returncode, left.stderr.strip()) == (1, "1-1")
 
 
@@ -1352,8 +1326,7 @@ async def test_a_loop_in_another_task_is_ended_also_while_it_does_something_else
     with run_batch("?", attempts=50, model=scripted) as batch:
         results = aiter(batch)
         await anext(results)
-    while batch.progress.running:
-        await asyncio.sleep(0.05)
+    await until(lambda: not batch.progress.running)
     assert [result async for result in results] == []
     assert batch.progress.waiting > 0
 
@@ -1371,13 +1344,10 @@ def test_a_batch_ends_whose_hub_does_not_answer(cluster: Any, tmp_path: Path, mo
     monkeypatch.setattr(_driver, "_CLOSE_LIMIT", 1.0)
     started = tmp_path / "started"
     with run_batch("?", model=running(f": > {started}; sleep 1000")) as batch:
-        thread = threading.Thread(target=lambda: list(batch))
-        thread.start()
+        thread, _ = read_in_thread(batch)
         wait_until(started.exists, "the rollout")
-        [hub] = [pid for pid in os.listdir("/proc") if command_of(pid).startswith("ray::_Hub")]
-        os.kill(int(hub), signal.SIGSTOP)
-    thread.join(20)
-    assert not thread.is_alive()
+        os.kill(hub(), signal.SIGSTOP)
+    assert has_ended(thread)
 
 
 @pytest.mark.nightly
@@ -1413,8 +1383,7 @@ async def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language:
     }
 
     async def begun(directory: str) -> None:
-        while not Path(directory, "began").exists():
-            await asyncio.sleep(0.05)
+        await until(Path(directory, "began").exists)
         Path(directory, "began").unlink()
 
     config = SessionConfig(language=language)
@@ -1441,19 +1410,14 @@ async def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language:
         await session.restart()
         running = asyncio.ensure_future(session.execute(waits[language]))
         await begun(directory)
-        refused = asyncio.ensure_future(again.execute("1"))
-        await asyncio.sleep(0)
-        refused.cancel()
-        await asyncio.wait([refused])
+        await give_up(again.execute("1"))
         assert await again.actor.idle.remote() == 0.0
         Path(directory, "go").touch()
         assert (await running).outcome == "ok", "another call was cancelled"
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(session.execute(slow[language]), 1)
         # A call whose code travels for a while is cancelled when it comes.
-        large = asyncio.ensure_future(session.execute(slow[language] + " #" + "x" * 900_000))
-        await asyncio.sleep(0)
-        large.cancel()
+        await give_up(session.execute(slow[language] + " #" + "x" * 900_000))
         assert (await session.execute({"bash": "echo next", "python": "'next'"}[language])).outcome == "ok"
         assert await session.start() is session
         lost = await session.execute({"bash": "echo ${x-lost}", "python": "print('x' in globals())"}[language])
@@ -1509,19 +1473,13 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             first = await one
             assert await pool.get("a") is first, "whoever gave up has not taken it along"
             # A release that is given up goes on: otherwise the next one would wait for ever.
-            released = asyncio.ensure_future(pool.release("a"))
-            await asyncio.sleep(0)
-            released.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await released
+            await give_up(pool.release("a"))
             with pytest.raises((EndedError, UsageError)):
                 await first.execute("echo")
             first = await asyncio.wait_for(pool.get("a"), PATIENCE)
             # A caller that waits for a place is told; one that gives up leaves none taken.
-            waiting, given_up = asyncio.ensure_future(pool.get("b")), asyncio.ensure_future(pool.get("c"))
-            await asyncio.sleep(0)
-            given_up.cancel()
-            await asyncio.wait([given_up])
+            waiting = asyncio.ensure_future(pool.get("b"))
+            await give_up(pool.get("c"))
             await pool.release("b")
             with pytest.raises(UsageError, match="the session of 'b' was released before it had started"):
                 await waiting
@@ -1549,26 +1507,18 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             await released
             await pool.get("b")
             # A `get` that is cancelled returns at once; its session is closed in the background.
-            given_up = asyncio.ensure_future(pool.get("a"))
-            await asyncio.sleep(0)
-            given_up.cancel()
-            await asyncio.wait([given_up])
+            await give_up(pool.get("a"))
             [ending] = pool._unwanted
             assert not ending.done() and len(pool) == 1
             # A close that is given up goes on.
-            closing = asyncio.ensure_future(pool.close())
-            await asyncio.sleep(0)
-            closing.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await closing
+            await give_up(pool.close())
             assert ending.done() and pool._places._value == 1
         other_loop.append(pool)
         async with SessionPool(idle_timeout=2.0, num_cpus=0.01) as pool:
             busy = await pool.get("busy")
             running = asyncio.ensure_future(pickle.loads(pickle.dumps(busy)).execute("sleep 1000"))
             await pool.get("idle")
-            while len(pool) > 1:
-                await asyncio.sleep(0.05)
+            await until(lambda: len(pool) == 1)
             assert not running.done(), "one that runs is in use"
             busy.interrupt()
             assert (await running).outcome == "interrupted"
@@ -1609,15 +1559,10 @@ def test_a_dataset_is_answered_by_rollouts(cluster: Any) -> None:
     pytest.importorskip("pyarrow", reason="Ray Data is not here: pip install 'ray[data]'")
     right = ["another answer", "a sub-call: 1"]
     rows = [{"text": f"question {number}", "number": number, "right": right} for number in range(6)]
+    settings = {"expected": "right", "model": scripted, "parallel": 2}
     answered = ray.data.from_items(rows).map_batches(
         Rollouts,
-        fn_constructor_kwargs={
-            "question": "text",
-            "context_text": "text",
-            "expected": "right",
-            "model": scripted,
-            "parallel": 2,
-        },
+        fn_constructor_kwargs={**dict.fromkeys(("question", "context_text"), "text"), **settings},
         concurrency=1,
         batch_size=3,
         num_cpus=0.1,
@@ -1694,15 +1639,7 @@ def test_a_node_with_another_version_ends_the_batch_and_is_named(cluster: Any, t
 
 @pytest.mark.nightly
 def test_the_example_of_grpo_runs(cluster: Any) -> None:
-    example = Path(__file__).parents[2] / "examples/ray_grpo.py"
-    ran = subprocess.run(
-        [sys.executable, str(example)],
-        env={**os.environ, "RAY_ADDRESS": cluster.address},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+    ran = python(str(Path(__file__).parents[2] / "examples/ray_grpo.py"), RAY_ADDRESS=cluster.address)
     assert ran.returncode == 0, ran.stderr
     groups = [line for line in ran.stdout.splitlines() if line.startswith("How many letters")]
     assert len(groups) == 4, ran.stdout
@@ -1711,17 +1648,13 @@ def test_the_example_of_grpo_runs(cluster: Any) -> None:
 def test_a_file_of_results_loses_only_a_line_that_was_cut_off(tmp_path: Path) -> None:
     file = tmp_path / "r.jsonl"
 
-    def line(id: str) -> str:
-        names = ("question", "stop_reason", "answer", "error")
-        return json.dumps({"id": id, **dict.fromkeys(names, "answered"), "answer_ready": True, "metrics": {}})
-
     def read(text: str) -> tuple[list[str], str]:
         file.write_text(text)
         results = Results(str(file), resume=True)
         results.close()
         return list(results.before), file.read_text()
 
-    one, two = line("1-1"), line("2-1")
+    one, two = a_result("1-1"), a_result("2-1")
     assert read("") == ([], "")
     assert read(f"{one}\n\n{two}\n\n") == (["1-1", "2-1"], f"{one}\n\n{two}\n\n")
     assert read(f"{one}\n{two}") == (["1-1", "2-1"], f"{one}\n{two}\n")
@@ -1880,10 +1813,6 @@ async def test_a_session_forgets_results_for_which_nobody_comes(monkeypatch: pyt
 
 @pytest.mark.nightly
 async def test_a_session_whose_hub_has_died_says_so(cluster: Any) -> None:
-    def here() -> str:
-        """Runs with the driver."""
-        return "here"
-
     async with SessionActor(driver_tools=[here]) as session:
         assert (await session.execute("here")).stdout == "here\n"
         ray.kill(session._hub)
@@ -1902,10 +1831,6 @@ def run_and_close(work: Any) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("run", [asyncio.run, run_and_close])
 def test_a_session_whose_tools_had_another_event_loop_says_so(cluster: Any, run: Any) -> None:
-    def here() -> str:
-        """Runs with the driver."""
-        return "here"
-
     session = SessionActor(driver_tools=[here], num_cpus=0.01)
 
     async def start() -> None:
@@ -1921,12 +1846,9 @@ def test_a_session_whose_tools_had_another_event_loop_says_so(cluster: Any, run:
     asyncio.run(asyncio.wait_for(use(), PATIENCE))
 
 
-def test_configurations_pickle_and_a_session_does_not() -> None:
-    for one in (SessionConfig("/tmp", language="python"), Budget(calls=1), Question("?", id="a", metadata=[1])):
-        assert pickle.loads(pickle.dumps(one)) == one
+def test_configurations_and_errors_pickle() -> None:
     models = Models("m", base_url="http://127.0.0.1:1/v1", budget=Budget(calls=2))
-    assert pickle.loads(pickle.dumps(models)) == models
-    with pytest.raises(TypeError, match=r"an? AsyncSession cannot be pickled.*pickle session\.config"):
-        pickle.dumps(AsyncSession())
+    for one in (models, Budget(calls=1), Question("?", id="a", metadata=[1])):
+        assert pickle.loads(pickle.dumps(one)) == one
     error = pickle.loads(pickle.dumps(EndedError("gone", "killed", "a tail")))
     assert (str(error), error.status, error.log_tail) == ("gone", "killed", "a tail")

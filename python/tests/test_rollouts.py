@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,7 @@ async def test_wrong_arguments_are_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 async def test_a_question_that_cannot_be_sent_is_named_before_any_runs(tmp_path: Path) -> None:
     started = tmp_path / "started"
+    nested: Any = functools.reduce(lambda inner, _: [inner], range(101), [])
     for question, words in [
         ("", "the question 2 cannot be sent: question must be a str that is not empty, not ''"),
         (" \n", "the question 2 cannot be sent: question must be a str that is not empty"),
@@ -287,6 +289,10 @@ async def test_a_question_that_cannot_be_sent_is_named_before_any_runs(tmp_path:
             "the question a cannot be sent: at most one of context, context_text and context_json can be given",
         ),
         (Question("?", id="a", context="\udcff"), "the question a cannot be sent: 'utf-8' codec can't encode"),
+        (Question("\ud800", id="a"), "the question a cannot be sent: 'utf-8' codec can't encode"),
+        (Question("?", id="a", metadata=float("nan")), "the question a cannot be sent: Out of"),
+        (Question("?", context_json=nested), "the question 2 cannot be sent: it has more than 100 levels"),
+        (Question("?", metadata={"b": [10**400]}), "the question 2 cannot be sent: it has an int beyond a 64-bit"),
     ]:
         with pytest.raises(ValueError) as caught:
             await anext(rlm_env.batch(["?", question], model=running(f": > {started}; RLM_READY=1")))
@@ -422,17 +428,11 @@ async def test_sub_calls_reach_a_function_whatever_the_environment_says(monkeypa
 
 
 def test_a_rollout_may_run_in_a_loop_of_another_thread() -> None:
-    answers: list[Any] = []
+    def main(_number: int) -> Any:
+        return asyncio.run(rlm_env.run("?", model=running(answering("1")))).answer
 
-    def main() -> None:
-        answers.append(asyncio.run(rlm_env.run("?", model=running(answering("1")))).answer)
-
-    threads = [threading.Thread(target=main) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == ["1"] * 3
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(main, range(3))) == ["1"] * 3
 
 
 def test_a_number_without_a_float_is_no_event() -> None:

@@ -18,8 +18,6 @@ ConfinementLevel = Literal["off", "landlock", "full"]
 
 _T = TypeVar("_T")
 
-_EXCERPT = 64
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -229,13 +227,13 @@ def _parsed(name: str, text: bytes | str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"a {name} is not JSON ({error}): {_excerpt(text)}") from None
+        raise ProtocolError(f"a {name} is not JSON ({error}): {excerpt(text)}") from None
 
 
 def _checked(name: str, document: Any, kinds: dict[str, _Kind]) -> dict[str, Any]:
     """The document, if it is an object and each field is of its kind. Other fields are ignored."""
     if type(document) is not dict:
-        raise ProtocolError(f"a {name} must be an object, not {_excerpt(repr(document))}")
+        raise ProtocolError(f"a {name} must be an object, not {excerpt(repr(document))}")
     for field, kind in kinds.items():
         value = document.get(field, _ABSENT)
         # Not isinstance: a bool is an int.
@@ -243,7 +241,7 @@ def _checked(name: str, document: Any, kinds: dict[str, _Kind]) -> dict[str, Any
             continue
         if value is _ABSENT:
             raise ProtocolError(f"a {name} has no field `{field}`: expected {kind.expected}")
-        raise ProtocolError(f"`{field}` of a {name} must be {kind.expected}, not {_excerpt(repr(value))}")
+        raise ProtocolError(f"`{field}` of a {name} must be {kind.expected}, not {excerpt(repr(value))}")
     return cast("dict[str, Any]", document)
 
 
@@ -256,7 +254,8 @@ def _only(document: dict[str, Any], kinds: dict[str, _Kind]) -> dict[str, Any]:
     return {name: document[name] for name in kinds}
 
 
-def _excerpt(text: bytes | str) -> str:
+def excerpt(text: bytes | str, most: int = 64) -> str:
+    """The beginning of a text, for a message."""
     if isinstance(text, bytes):
-        text = text[: 4 * _EXCERPT].decode(errors="replace")
-    return text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]}…"
+        text = text[: 4 * most].decode(errors="replace")
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Union
 
-from ._documents import Language, Outcome, State
+from ._documents import Language, Outcome, State, excerpt
 from ._errors import ProtocolError
 
 StopReason = Literal[
@@ -31,7 +31,6 @@ StopReason = Literal[
 ]
 MessageKind = Literal["system", "question", "reply", "output", "notice", "summary"]
 
-_EXCERPT = 80
 _MAX_NUMBER = 1 << 1000
 
 
@@ -281,10 +280,10 @@ def read_event(line: bytes | str) -> Event | None:
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"an event is not JSON ({error}): {_excerpt(line)}") from None
+        raise ProtocolError(f"an event is not JSON ({error}): {excerpt(line, 80)}") from None
     name = document.get("event") if isinstance(document, dict) else None
     if not isinstance(name, str):
-        raise ProtocolError(f"an event must be an object with the field `event`, not {_excerpt(line)}")
+        raise ProtocolError(f"an event must be an object with the field `event`, not {excerpt(line, 80)}")
     kind = _CLASSES.get(name)
     return None if kind is None else _read(name, kind, document)
 
@@ -311,7 +310,7 @@ _hints: dict[type, dict[str, Any]] = {}
 def _read(name: str, kind: type[Any], document: Any) -> Any:
     """An object of a dataclass, each field of the type that it declares. Other fields are ignored."""
     if not isinstance(document, dict):
-        raise ProtocolError(f"`{name}` must be an object, not {_excerpt(repr(document))}")
+        raise ProtocolError(f"`{name}` must be an object, not {excerpt(repr(document), 80)}")
     if kind not in _hints:
         _hints[kind] = typing.get_type_hints(kind)
     values = {}
@@ -340,15 +339,10 @@ def _value(name: str, hint: Any, value: Any) -> Any:
         # Not isinstance: a bool is an int.
         elif type(value) is (typing.get_origin(option) or option):
             return value
-    raise ProtocolError(f"`{name}` must be {_words(hint)}, not {_excerpt(repr(value))}")
+    raise ProtocolError(f"`{name}` must be {_words(hint)}, not {excerpt(repr(value), 80)}")
 
 
 def _words(hint: Any) -> str:
     if typing.get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, typing.get_args(hint)))}"
     return getattr(hint, "__name__", None) or str(hint).replace("typing.", "")
-
-
-def _excerpt(text: bytes | str) -> str:
-    shown = text.decode(errors="replace") if isinstance(text, bytes) else text
-    return shown if len(shown) <= _EXCERPT else f"{shown[:_EXCERPT]}…"

@@ -11,7 +11,7 @@ import secrets
 import select
 import subprocess
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
 from ._errors import EndedError, StartError
@@ -96,9 +96,8 @@ class Rootd:
 
     def _registration(self, limit: float) -> dict[str, Any]:
         models = self._models
-        budget = {field.name: getattr(models.budget, field.name) for field in fields(models.budget)}
         return {
-            "budget": {name: value for name, value in budget.items() if value is not None},
+            "budget": {name: value for name, value in asdict(models.budget).items() if value is not None},
             "parallelism": models.parallelism,
             "tool_time_limit": limit,
             "boxed": models.boxed,

@@ -182,7 +182,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._lock = threading.Lock()
         """Held while a thread writes, and while the transport goes: the socket is open in between."""
-        self._is_ended = self._is_refused = self._is_busy = self._is_paused = False
+        self._is_ended = self._is_busy = self._is_paused = False
         self._head = b""
         self._head_length = 0
         self._path = ""
@@ -208,7 +208,7 @@ class _Connection(asyncio.Protocol):
         return task
 
     def data_received(self, data: bytes) -> None:
-        if not self._is_refused:
+        if not self._is_ended:
             self._buffer += data
             self._advance()
             if self._is_busy and len(self._buffer) > _MAX_HEAD_BYTES and self._transport is not None:
@@ -322,7 +322,7 @@ class _Connection(asyncio.Protocol):
 
     def _refuse(self, status: int, error: str) -> None:
         """Refuses a request without its body, which the other side may still be sending."""
-        self._is_refused = True
+        self._is_ended = True
         self._buffer.clear()
         if self._transport is not None:
             self._transport.write(_message(status, {"error": error}, "Connection: close\r\n"))

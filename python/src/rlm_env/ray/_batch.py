@@ -1,7 +1,5 @@
 """Batches on a cluster, and the way of their results to the program."""
 
-# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
-# Ray need not be here.
 from __future__ import annotations
 
 import asyncio

@@ -1,7 +1,5 @@
 """Contexts on their way to the nodes: packed into the object store, or paths on storage that all nodes share."""
 
-# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
-# Ray need not be here.
 from __future__ import annotations
 
 import asyncio

@@ -1,7 +1,5 @@
 """The driver of a batch: it gives attempts to the nodes, and takes exactly one result of each."""
 
-# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
-# Ray need not be here.
 from __future__ import annotations
 
 import asyncio

@@ -1,7 +1,5 @@
 """Why an actor of Ray has not started, or has ended."""
 
-# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
-# Ray need not be here.
 from __future__ import annotations
 
 import re

@@ -1,7 +1,5 @@
 """Tools that live with the driver: code in a session on another node calls them as any other."""
 
-# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
-# Ray need not be here.
 from __future__ import annotations
 
 import asyncio

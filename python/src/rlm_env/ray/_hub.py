@@ -7,8 +7,6 @@ on a node.
 If a call or its reply is lost on the way, the call is made again. A message that comes twice, or late, counts once.
 """
 
-# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
-# Ray need not be here.
 from __future__ import annotations
 
 import asyncio

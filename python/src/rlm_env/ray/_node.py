@@ -1,7 +1,5 @@
 """The actor on each node: it runs attempts in one `rlm run --feed`."""
 
-# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
-# Ray need not be here.
 from __future__ import annotations
 
 import asyncio

@@ -1,7 +1,5 @@
 """Sessions on the nodes of a cluster, by key."""
 
-# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
-# Ray need not be here.
 from __future__ import annotations
 
 import asyncio

@@ -1,7 +1,5 @@
 """A persistent session on a node of a cluster, for programs that drive it themselves."""
 
-# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
-# Ray need not be here.
 from __future__ import annotations
 
 import asyncio

@@ -29,6 +29,9 @@ DAY = int(os.environ.get("RLM_DAY") or time.time() // 86400)
 TURNS = 5
 
 
+PATIENCE = 240.0
+"""A bound, in seconds, for what has to happen: actors start in a second on an idle machine, in thirty on a busy one."""
+
 LONGEST = 1200.0
 """Seconds after which a test that is a coroutine hangs, and is ended."""
 
@@ -98,19 +101,20 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     assert left == {}, "a descriptor is left"
 
 
-@pytest.fixture
-def wait_until() -> Callable[[Callable[[], Any], str], Any]:
+def wait_until(condition: Callable[[], Any], what: str) -> None:
     """Waits for a condition for which there is no event."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {PATIENCE:.0f} s for {what}"
+        time.sleep(0.01)
 
-    def wait(condition: Callable[[], Any], what: str) -> Any:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            if value := condition():
-                return value
-            time.sleep(0.005)
-        raise AssertionError(f"waited 30 s for {what}")
 
-    return wait
+async def until(condition: Callable[[], Any]) -> None:
+    """The same in an event loop."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {PATIENCE:.0f} s"
+        await asyncio.sleep(0.01)
 
 
 class Asynchronous:

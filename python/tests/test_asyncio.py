@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from conftest import NIGHTLY, ended
+from conftest import NIGHTLY, ended, until
 from rlm_env import AsyncSession, EndedError, SessionConfig, UsageError
 
 
@@ -53,8 +53,7 @@ async def test_a_second_call_is_refused_while_one_runs(work: Path) -> None:
 async def test_closing_ends_a_running_call(work: Path) -> None:
     session = await AsyncSession(work).start()
     call = asyncio.ensure_future(session.execute(": > begun; sleep 1000"))
-    while not (work / "begun").exists():
-        await asyncio.sleep(0.01)
+    await until((work / "begun").exists)
     await session.close()
     with pytest.raises(EndedError, match="the session was closed while the call was running"):
         await call
@@ -142,8 +141,7 @@ async def test_a_close_that_is_cancelled_ends_the_running_call(work: Path) -> No
     session = await AsyncSession(work).start()
     await session.execute("trap '' HUP TERM; (trap '' HUP TERM; sleep 100) & :")
     call = asyncio.ensure_future(session.execute(": > begun; sleep 50"))
-    while not (work / "begun").exists():
-        await asyncio.sleep(0.01)
+    await until((work / "begun").exists)
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(session.close(), 0.05)
     with pytest.raises(EndedError, match="the session was closed"):

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from conftest import ended
+from conftest import ended, wait_until
 from rlm_env import AsyncSession, EndedError, ProtocolError, Session, SessionConfig, UsageError
 
 
@@ -169,7 +169,7 @@ def host(work: Path, language: str, code: str, end: str) -> tuple[subprocess.Pop
     return process, int(pid), Path(control)
 
 
-def test_a_killed_host_leaves_nothing(work: Path, language: str, wait_until: Any) -> None:
+def test_a_killed_host_leaves_nothing(work: Path, language: str) -> None:
     code = "sleep 1000 & :" if language == "bash" else "import subprocess; p = subprocess.Popen(['sleep', '1000'])"
     process, pid, control = host(work, language, code, "time.sleep(1000)")
     process.kill()
@@ -218,8 +218,7 @@ def test_ctrl_c_interrupts_the_call_and_the_next_one_is_clean(work: Path, langua
 def test_a_call_of_another_thread_is_refused_and_closing_ends_it(work: Path) -> None:
     with ThreadPoolExecutor(1) as thread, Session(work) as session:
         running = thread.submit(session.execute, "echo begun > begun; sleep 1000")
-        while not (work / "begun").exists():
-            pass
+        wait_until((work / "begun").exists, "the call")
         with pytest.raises(UsageError, match="another call of this session is running"):
             session.execute(":")
         session.close()
@@ -363,8 +362,7 @@ def test_threads_that_start_or_restart_one_session(work: Path) -> None:
     assert session.execute("echo on").stdout == "on\n"
 
     def restart_soon() -> None:
-        while not (work / "begun").exists():
-            time.sleep(0.01)
+        wait_until((work / "begun").exists, "the call")
         session.restart()
 
     begun, restarted = together(lambda: session.execute("echo >begun; sleep 1000"), restart_soon)

@@ -10,13 +10,13 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import json_server
+from conftest import json_server, wait_until
 from rlm_env import (
     AsyncSession,
     Budget,
@@ -232,7 +232,7 @@ session.execute("llm_batch a")
 """
 
 
-def test_nothing_is_left_of_a_host_that_is_killed(work: Path, wait_until: Callable[..., Any]) -> None:
+def test_nothing_is_left_of_a_host_that_is_killed(work: Path) -> None:
     host = subprocess.Popen([sys.executable, "-c", HOST, str(work)], stdout=subprocess.PIPE, text=True)
     assert host.stdout is not None
     pids = [int(pid) for pid in host.stdout.readline().split()]
@@ -247,7 +247,7 @@ def test_nothing_is_left_of_a_host_that_is_killed(work: Path, wait_until: Callab
         pass
 
 
-def test_a_call_that_is_interrupted_cancels_the_function(kind: Any, work: Path, wait_until: Callable[..., Any]) -> None:
+def test_a_call_that_is_interrupted_cancels_the_function(kind: Any, work: Path) -> None:
     began, cancelled = threading.Event(), threading.Event()
 
     async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:

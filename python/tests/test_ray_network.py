@@ -18,8 +18,9 @@ try:
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
+from conftest import wait_until
 from rlm_env._files import PrivateDirectory
-from test_ray import host_directories, rlm_processes, wait_until
+from test_ray import host_directories, rlm_processes
 
 NODES = ("head", "near", "far")
 HEAD = "10.77.0.1:6399"

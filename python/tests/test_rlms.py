@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conftest import json_server
+from conftest import json_server, until
 
 pytest.importorskip("rlm", reason="rlms is not installed")
 
@@ -256,8 +256,7 @@ async def test_the_backend_of_the_training_package(proxy: tuple[str, list[Any]],
         assert ran.final_answer == "42" and ran.execution_time > 0
         begun = tmp_path / "begun"
         task = asyncio.create_task(backend.execute(f"open({str(begun)!r}, 'w').close(); import time; time.sleep(1000)"))
-        while not begun.exists():
-            await asyncio.sleep(0.01)
+        await until(begun.exists)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 
 import rlm_env
+from conftest import until, wait_until
 from rlm_env import (
     CallEnded,
     CallStarted,
@@ -300,13 +300,6 @@ async def test_a_question_that_cannot_be_sent_is_named_before_any_runs(tmp_path:
         assert not started.exists()
 
 
-async def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
-
-
 def waiting(tmp_path: Path) -> Callable[..., Any]:
     return running(f": > {tmp_path}/started; sleep 1000")
 
@@ -353,7 +346,7 @@ asyncio.run(rlm_env.run("?", model=model))
 """
 
 
-def test_nothing_is_left_of_a_host_that_is_killed(tmp_path: Path, wait_until: Callable[..., Any]) -> None:
+def test_nothing_is_left_of_a_host_that_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     host = subprocess.Popen([sys.executable, "-c", HOST, str(file)])
     wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "the code runs")

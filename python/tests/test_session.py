@@ -201,7 +201,7 @@ def test_restart_of_a_live_worker(session: Any, say: Any) -> None:
     assert session.pid != before and session.execute(say("on")).stdout == "on\n"
 
 
-def test_closing_ends_what_the_session_started(kind: Any, work: Path, wait_until: Any) -> None:
+def test_closing_ends_what_the_session_started(kind: Any, work: Path) -> None:
     with kind(work) as session:
         pid = int(session.execute("(nohup sleep 1000 >/dev/null 2>&1 & echo $!)").stdout)
     assert not os.path.exists(f"/proc/{pid}")

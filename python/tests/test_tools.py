@@ -165,7 +165,7 @@ def test_a_tool_cannot_call_back_into_its_session(kind: Any, work: Path) -> None
         assert session.execute("echo on").stdout == "on\n"
 
 
-def test_an_interrupted_call_cancels_its_tool(start: Any, language: str, wait_until: Any) -> None:
+def test_an_interrupted_call_cancels_its_tool(start: Any, language: str) -> None:
     events: list[str] = []
 
     async def slow() -> None:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from conftest import children, json_server
+from conftest import children, json_server, wait_until
 
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
 
@@ -259,9 +259,7 @@ async def running(rollout: asyncio.Task[Any], rollouts: Path) -> int:
 
 
 @pytest.mark.parametrize("end", ["kill", "cancel", "timeout"])
-async def test_nothing_is_left_of_a_rollout_that_ends_in_the_middle(
-    model: Model, rollouts: Path, end: str, wait_until: Callable[..., Any]
-) -> None:
+async def test_nothing_is_left_of_a_rollout_that_ends_in_the_middle(model: Model, rollouts: Path, end: str) -> None:
     model.replies = calls("bash", "echo $$ >pid; sleep 1000")
     played = agent(model)
     if end == "timeout":

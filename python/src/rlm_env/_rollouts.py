@@ -149,11 +149,7 @@ class Question:
     def document(self) -> dict[str, Any]:
         """The line without `context`, as an object."""
         document: dict[str, Any] = {"question": self.question}
-        if self.id is not None:
-            document["id"] = self.id
-        if self.context_text is not None:
-            document["context_text"] = self.context_text
-        for name in ("context_json", "expected", "metadata"):
+        for name in ("id", "context_text", "context_json", "expected", "metadata"):
             if (value := getattr(self, name)) is not None:
                 document[name] = value
         return document

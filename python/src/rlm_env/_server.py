@@ -57,7 +57,7 @@ class FunctionServer:
         self.tools = tools
         self._routes = {f"/{name}": route for name, route in (routes or {}).items()}
         self.models = models or {}
-        """The sessions by the part of the path that names them."""
+        """The models by the part of the path that names them."""
         self.secret = secrets.token_hex(16)
         self.context = contextvars.copy_context()
         self.threads = Threads()

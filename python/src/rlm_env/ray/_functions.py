@@ -23,7 +23,7 @@ LIMIT = 300.0
 """Seconds of a call of a driver's tool without a limit of its own."""
 
 
-def declared(tools: Iterable[AnyTool]) -> list[Tool[..., Any]]:
+def declared(tools: Iterable[Tool[..., Any]]) -> list[Tool[..., Any]]:
     """The tools as nodes get them: without their functions and what these hold, which stay with the driver."""
     return [
         dataclasses.replace(
@@ -33,7 +33,7 @@ def declared(tools: Iterable[AnyTool]) -> list[Tool[..., Any]]:
             timeout=tool.timeout or LIMIT,
             signature=_names(tool.signature),
         )
-        for tool in tools_of(tools).values()
+        for tool in tools
     ]
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ._config import SessionConfig
 from ._core import Result, Steps
 from ._documents import Info, Response
 from ._errors import UsageError
 from ._link import now
-from ._models import ChatModel, Models, Spending
+from ._models import Spending
 from ._session import BaseSession
 from ._tool_server import ToolServer
-from ._tools import AnyTool
 
 
 class AsyncSession(BaseSession):
@@ -32,14 +29,7 @@ class AsyncSession(BaseSession):
     event loop that started it. Close it: `async with` does, and so does the end of the program.
     """
 
-    def __init__(
-        self,
-        config: SessionConfig | str | os.PathLike[str] = ".",
-        *,
-        tools: Iterable[AnyTool] = (),
-        models: Models | ChatModel | None = None,
-    ) -> None:
-        super().__init__(config, tools, models)
+    def _set_up(self) -> None:
         self._watcher = _LoopWatcher()
         self._use(self._watcher)
         self._server: ToolServer | None = None

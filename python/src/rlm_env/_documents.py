@@ -84,7 +84,7 @@ class Response:
 
         Raises ProtocolError if it is not one: the message names the field, what was found and what was expected.
         """
-        fields = _checked("response", _parsed("response", text), _KINDS[cls])
+        fields = _checked("response", _parsed("response", text), _KINDS[Response])
         exception, truncated = fields["exception"], fields["truncated"]
         state, hint, result = fields["state"], fields["hint"], fields["result"]
         if state != "kept" and hint is not None and result is not None and result.startswith(hint):
@@ -98,7 +98,7 @@ class Response:
             # Older workers do not truncate `result`.
             "truncated": None if truncated is None else _read(Truncated, "truncated", {"result": 0, **truncated}),
         }
-        return cls(**{**_only(fields, _KINDS[cls]), **read})
+        return cls(**{**_only(fields, _KINDS[Response]), **read})
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def _kind(hint: Any) -> _Kind:
         return _Kind(f"one of {', '.join(get_args(hint))}", (str,), get_args(hint))
     if get_origin(hint) in (Union, UnionType):
         [option] = (one for one in get_args(hint) if one is not NoneType)
-        # Of a word that may be absent, any is taken.
+        # Any text is taken for a literal that may be absent.
         kind = _kind(str if get_origin(option) is Literal else option)
         return _Kind(f"{kind.expected} or null", (*kind.types, NoneType))
     return _Kind(*_JSON_TYPES.get(hint, ("an object", (dict,))))

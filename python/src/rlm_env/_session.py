@@ -23,17 +23,23 @@ class BaseSession:
 
     def __init__(
         self,
-        config: SessionConfig | str | os.PathLike[str],
-        tools: Iterable[AnyTool],
-        models: Models | ChatModel | None,
+        config: SessionConfig | str | os.PathLike[str] = ".",
+        *,
+        tools: Iterable[AnyTool] = (),
+        models: Models | ChatModel | None = None,
     ) -> None:
         self.config = config if isinstance(config, SessionConfig) else SessionConfig(config)
         """How the session was started. It pickles; the session does not."""
         self._tools = tools_of(tools)
         self._models = models_of(models)
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Makes the watcher, and the rest in which the kinds differ, after the arguments were checked."""
+        raise NotImplementedError
 
     def _use(self, watcher: Watcher) -> None:
-        """Makes the core, which waits by this watcher. For constructors, after the arguments were checked."""
+        """Makes the core, which waits by this watcher."""
         self._core = Core(self.config, watcher)
         self._finalizer = weakref.finalize(self, self._core.abandon)
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ._config import SessionConfig
 from ._core import Result, Steps
 from ._documents import Info, Response
 from ._errors import StartError, UsageError
 from ._link import now
-from ._models import ChatModel, Models, Spending
+from ._models import Spending
 from ._session import BaseSession
 from ._tool_server import ThreadedToolServer
-from ._tools import AnyTool
 
 
 class Session(BaseSession):
@@ -33,14 +31,7 @@ class Session(BaseSession):
     the next one is clean. Close it: `with` does, and so does the end of the program.
     """
 
-    def __init__(
-        self,
-        config: SessionConfig | str | os.PathLike[str] = ".",
-        *,
-        tools: Iterable[AnyTool] = (),
-        models: Models | ChatModel | None = None,
-    ) -> None:
-        super().__init__(config, tools, models)
+    def _set_up(self) -> None:
         self._watcher = _PollWatcher()
         self._use(self._watcher)
         self._server: ThreadedToolServer | None = None

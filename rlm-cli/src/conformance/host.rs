@@ -151,7 +151,7 @@ impl<'a> Stand<'a> {
             .stderr(errors)
             .process_group(0);
         let child = or_fault("a worker that can be started", spawn(&mut command))?;
-        Ok(Worker { stand: self, child, status: None, seq: 0 })
+        Ok(Worker { stand: self, code: self.code, child, status: None, seq: 0 })
     }
 
     /// The running processes with this stand's mark, and their names; zombies do not count.
@@ -191,6 +191,8 @@ impl Drop for Stand<'_> {
 #[derive(Debug)]
 pub(super) struct Worker<'a> {
     pub(super) stand: &'a Stand<'a>,
+    /// Code in the worker's language.
+    pub(super) code: &'a Snippets,
     child: Child,
     status: Option<ExitStatus>,
     seq: i64,
@@ -210,7 +212,7 @@ impl Worker<'_> {
 
     /// Checks that the session still works.
     pub(super) fn still_works(&mut self) -> Check {
-        let response = self.call(&self.stand.code.print("on"))?;
+        let response = self.call(&self.code.print("on"))?;
         super::check::fields(&json!({"outcome": "ok", "stdout": "on\n"}), &response)
     }
 

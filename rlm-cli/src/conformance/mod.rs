@@ -30,7 +30,7 @@ const FAILED: u8 = 1;
 
 pub(crate) fn run(options: &ConformanceOptions) -> anyhow::Result<ExitCode> {
     let filter = options.filter.as_deref().unwrap_or_default();
-    let cases: Vec<&Case> = cases::all().filter(|case| case.id.contains(filter)).collect();
+    let cases: Vec<Case> = cases::all().filter(|case| case.id.contains(filter)).collect();
     if cases.is_empty() {
         return Err(Usage::new(format!("no case has `{filter}` in its name: see --list")).into());
     }
@@ -63,7 +63,7 @@ pub(crate) fn run(options: &ConformanceOptions) -> anyhow::Result<ExitCode> {
     Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
-fn list(cases: &[&Case], as_json: bool) -> anyhow::Result<ExitCode> {
+fn list(cases: &[Case], as_json: bool) -> anyhow::Result<ExitCode> {
     let mut output = std::io::stdout().lock();
     for case in cases {
         let (id, section, promise) = (case.id, case.section, case.promise);
@@ -115,7 +115,7 @@ impl Suite<'_> {
     /// Runs cases, some at once, and reports each in their order.
     fn run_all(
         &self,
-        cases: &[&Case],
+        cases: &[Case],
         jobs: usize,
         mut report: impl FnMut(&Case, &Verdict, Duration) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
@@ -140,7 +140,7 @@ impl Suite<'_> {
             for (at, verdict, took) in ended {
                 waiting.insert(at, (verdict, took));
                 while let Some((verdict, took)) = waiting.remove(&shown) {
-                    report(cases[shown], &verdict, took)?;
+                    report(&cases[shown], &verdict, took)?;
                     shown += 1;
                 }
             }
@@ -160,7 +160,7 @@ impl Suite<'_> {
             }
             (_, Some(language)) => language,
         };
-        match self.stand(Snippets::of(language)).and_then(|stand| (case.run)(&stand)) {
+        match self.stand(Snippets::of(language)).and_then(|stand| case.run.on(&stand)) {
             Ok(()) => Verdict::Passed,
             Err(fault) => Verdict::Failed(fault),
         }

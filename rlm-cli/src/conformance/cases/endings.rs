@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::super::check::{Check, fields, that};
 use super::super::host::{Stand, Worker, or_fault, spawn};
-use super::{Case, case, plain};
+use super::{Case, case, case_on_stand, plain, plain_on_stand};
 
-const SECTION: &str = "Signals and ends";
+pub(super) const SECTION: &str = "Signals and ends";
 
 const SIGNALS: &str =
     "ends the worker and everything it started within 2 s, whatever it is doing; exit status 128 + N";
@@ -20,31 +20,24 @@ const SIGNALS: &str =
 pub(super) const CASES: &[Case] = &[
     case(
         "signals/sigint-interrupts-the-call",
-        SECTION,
         "interrupts the running call (outcome `interrupted`)",
         sigint_interrupts,
     ),
-    case("signals/sigint-while-idle", SECTION, "while idle, nothing", sigint_while_idle),
-    plain("endings/sigterm", SECTION, SIGNALS, |stand| idle_end(stand, Signal::SIGTERM)),
-    plain("endings/sighup", SECTION, SIGNALS, |stand| idle_end(stand, Signal::SIGHUP)),
-    plain("endings/sigquit", SECTION, SIGNALS, |stand| idle_end(stand, Signal::SIGQUIT)),
-    case("endings/sigterm-while-busy", SECTION, SIGNALS, |stand| busy_end(stand, Signal::SIGTERM)),
-    case("endings/sighup-while-busy", SECTION, SIGNALS, |stand| busy_end(stand, Signal::SIGHUP)),
-    case("endings/sigquit-while-busy", SECTION, SIGNALS, |stand| busy_end(stand, Signal::SIGQUIT)),
-    case("endings/sigterm-with-an-unread-response", SECTION, SIGNALS, end_with_unread_response),
-    plain("endings/shutdown", SECTION, "the same; exit status 0", shutdown),
-    case("endings/shutdown-leaves-nothing", SECTION, "the same; exit status 0", shutdown_leaves_nothing),
-    case("endings/the-host-ends", SECTION, "the end of the process `RLM_HOST_PID`", host_ends),
-    plain("endings/removed-fifo", SECTION, "a FIFO or the directory is removed or replaced", removed_fifo),
-    plain(
-        "endings/removed-directory",
-        SECTION,
-        "a FIFO or the directory is removed or replaced",
-        removed_directory,
-    ),
+    case("signals/sigint-while-idle", "while idle, nothing", sigint_while_idle),
+    plain("endings/sigterm", SIGNALS, |worker| idle_end(worker, Signal::SIGTERM)),
+    plain("endings/sighup", SIGNALS, |worker| idle_end(worker, Signal::SIGHUP)),
+    plain("endings/sigquit", SIGNALS, |worker| idle_end(worker, Signal::SIGQUIT)),
+    case("endings/sigterm-while-busy", SIGNALS, |worker| busy_end(worker, Signal::SIGTERM)),
+    case("endings/sighup-while-busy", SIGNALS, |worker| busy_end(worker, Signal::SIGHUP)),
+    case("endings/sigquit-while-busy", SIGNALS, |worker| busy_end(worker, Signal::SIGQUIT)),
+    case("endings/sigterm-with-an-unread-response", SIGNALS, end_with_unread_response),
+    plain("endings/shutdown", "the same; exit status 0", shutdown),
+    case("endings/shutdown-leaves-nothing", "the same; exit status 0", shutdown_leaves_nothing),
+    case_on_stand("endings/the-host-ends", "the end of the process `RLM_HOST_PID`", host_ends),
+    plain_on_stand("endings/removed-fifo", "a FIFO or the directory is removed or replaced", removed_fifo),
+    plain("endings/removed-directory", "a FIFO or the directory is removed or replaced", removed_directory),
     case(
         "endings/sigkill",
-        SECTION,
         "the second process of the worker ends everything it started, and removes the ready flag",
         sigkill,
     ),
@@ -52,16 +45,15 @@ pub(super) const CASES: &[Case] = &[
 
 /// Leaves a process in the background, and a call running.
 fn keep_busy(worker: &mut Worker<'_>) -> Check<i64> {
-    worker.call(worker.stand.code.leaves_a_process)?;
-    let seq = worker.send_call(worker.stand.code.sleeps, json!({}))?;
+    worker.call(worker.code.leaves_a_process)?;
+    let seq = worker.send_call(worker.code.sleeps, json!({}))?;
     worker.wait_for_file("started")?;
     Ok(seq)
 }
 
-fn sigint_interrupts(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    worker.call(stand.code.keeps)?;
-    let seq = keep_busy(&mut worker)?;
+fn sigint_interrupts(worker: &mut Worker<'_>) -> Check {
+    worker.call(worker.code.keeps)?;
+    let seq = keep_busy(worker)?;
     let begun = Instant::now();
     worker.signal(Signal::SIGINT)?;
     let response = worker.response_to(seq)?;
@@ -72,11 +64,10 @@ fn sigint_interrupts(stand: &Stand<'_>) -> Check {
         "a response soon after the interrupt",
         format_args!("it took {took:?}"),
     )?;
-    fields(&json!({"stdout": "[value]"}), &worker.call(stand.code.shows_kept)?)
+    fields(&json!({"stdout": "[value]"}), &worker.call(worker.code.shows_kept)?)
 }
 
-fn sigint_while_idle(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn sigint_while_idle(worker: &mut Worker<'_>) -> Check {
     for _ in 0..10 {
         worker.signal(Signal::SIGINT)?;
         worker.request(json!({"op": "info"}))?;
@@ -84,29 +75,25 @@ fn sigint_while_idle(stand: &Stand<'_>) -> Check {
     worker.still_works()
 }
 
-fn idle_end(stand: &Stand<'_>, signal: Signal) -> Check {
-    let mut worker = stand.start()?;
+fn idle_end(worker: &mut Worker<'_>, signal: Signal) -> Check {
     worker.signal(signal)?;
     worker.must_end(128 + signal as i32)
 }
 
-fn busy_end(stand: &Stand<'_>, signal: Signal) -> Check {
-    let mut worker = stand.start()?;
-    keep_busy(&mut worker)?;
+fn busy_end(worker: &mut Worker<'_>, signal: Signal) -> Check {
+    keep_busy(worker)?;
     worker.signal(signal)?;
     worker.must_end(128 + signal as i32)
 }
 
-fn end_with_unread_response(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    worker.send_call(&stand.code.print_and_mark("called"), json!({}))?;
+fn end_with_unread_response(worker: &mut Worker<'_>) -> Check {
+    worker.send_call(&worker.code.print_and_mark("called"), json!({}))?;
     worker.wait_for_file("called")?;
     worker.signal(Signal::SIGTERM)?;
     worker.must_end(128 + Signal::SIGTERM as i32)
 }
 
-fn shutdown(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn shutdown(worker: &mut Worker<'_>) -> Check {
     let fifo = worker.responses()?;
     worker.send(br#"{"shutdown": true}"#)?;
     worker.must_end(0)?;
@@ -120,9 +107,8 @@ fn shutdown(stand: &Stand<'_>) -> Check {
     )
 }
 
-fn shutdown_leaves_nothing(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    worker.call(stand.code.leaves_a_process)?;
+fn shutdown_leaves_nothing(worker: &mut Worker<'_>) -> Check {
+    worker.call(worker.code.leaves_a_process)?;
     worker.send(br#"{"shutdown": true}"#)?;
     worker.must_end(0)
 }
@@ -154,18 +140,16 @@ fn removed_fifo(stand: &Stand<'_>) -> Check {
     Ok(())
 }
 
-fn removed_directory(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn removed_directory(worker: &mut Worker<'_>) -> Check {
     let commands = worker.commands()?;
-    or_fault("the directory", fs::remove_dir_all(stand.control("")))?;
+    or_fault("the directory", fs::remove_dir_all(worker.stand.control("")))?;
     // A worker may notice the removal by itself, or by a request.
     let _gone = (&commands).write(br#"{"op": "info", "seq": 1}"#);
     worker.must_end(3)
 }
 
-fn sigkill(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    keep_busy(&mut worker)?;
+fn sigkill(worker: &mut Worker<'_>) -> Check {
+    keep_busy(worker)?;
     worker.signal(Signal::SIGKILL)?;
     worker.must_leave_nothing()
 }

@@ -7,104 +7,70 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::super::check::{Check, fault, fields, same, that};
-use super::super::host::{Stand, Worker, document, or_fault, without_forks};
+use super::super::host::{Worker, document, or_fault, without_forks};
 use super::{Case, case, plain};
 
-const SECTION: &str = "How to write and read";
+pub(super) const SECTION: &str = "How to write and read";
 
 /// Calls in a case that repeats one.
 const REPEATED: i64 = 20;
 
+const TO_END_OF_FILE: &str = "Open `rlm_res` for reading and read to end of file, for each response anew, before or after the request.";
+
+const ONE_READING: &str = "One reading, from open to end of file, gives one whole response.";
+
 pub(super) const CASES: &[Case] = &[
-    case("writing/open-write-close", SECTION, "open, write, close for each request", open_write_close),
-    case("writing/kept-open", SECTION, "keep it open and write one document after another", kept_open),
+    case("writing/open-write-close", "open, write, close for each request", open_write_close),
+    case("writing/kept-open", "keep it open and write one document after another", kept_open),
     plain(
         "writing/a-reader-at-every-moment",
-        SECTION,
         "a non-blocking open only fails (with ENXIO or ENOENT) if the worker is dead",
         reader_at_every_moment,
     ),
-    case("writing/in-pieces", SECTION, "keep it open and write one document after another", in_pieces),
-    case(
-        "reading/to-end-of-file",
-        SECTION,
-        "Open `rlm_res` for reading and read to end of file, for each response anew, before or after the request.",
-        to_end_of_file,
-    ),
-    case(
-        "reading/a-newline-ends-it",
-        SECTION,
-        "A response ends with a newline and has no other one.",
-        newline_at_end,
-    ),
-    case(
-        "reading/blocking",
-        SECTION,
-        "Open `rlm_res` for reading and read to end of file, for each response anew, before or after the request.",
-        blocking,
-    ),
-    case(
-        "reading/opened-before-the-request",
-        SECTION,
-        "Open `rlm_res` for reading and read to end of file, for each response anew, before or after the request.",
-        opened_before,
-    ),
-    case(
-        "reading/opened-late",
-        SECTION,
-        "One reading, from open to end of file, gives one whole response.",
-        opened_late,
-    ),
-    case(
-        "reading/byte-by-byte",
-        SECTION,
-        "One reading, from open to end of file, gives one whole response.",
-        byte_by_byte,
-    ),
+    case("writing/in-pieces", "keep it open and write one document after another", in_pieces),
+    case("reading/to-end-of-file", TO_END_OF_FILE, to_end_of_file),
+    case("reading/a-newline-ends-it", "A response ends with a newline and has no other one.", newline_at_end),
+    case("reading/blocking", TO_END_OF_FILE, blocking),
+    case("reading/opened-before-the-request", TO_END_OF_FILE, opened_before),
+    case("reading/opened-late", ONE_READING, opened_late),
+    case("reading/byte-by-byte", ONE_READING, byte_by_byte),
     case(
         "reading/kept-open",
-        SECTION,
         "A host may instead hold `rlm_res` open for reading *and* writing.",
         kept_open_for_both,
     ),
     case(
         "reading/given-up-in-the-middle",
-        SECTION,
         "A host that stops in the middle of a response gets the next one alone, however soon it opens again",
         given_up,
     ),
     case(
         "reading/given-up-before-the-first-byte",
-        SECTION,
         "If a host gave up on a response before it read any of it, its next reading gives that one alone",
         not_read_at_all,
     ),
     case(
         "reading/a-copy-that-reads-nothing",
-        SECTION,
         "a response is not lost to a reader that was there before the request and reads nothing",
         copy_that_reads_nothing,
     ),
 ];
 
-fn open_write_close(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn open_write_close(worker: &mut Worker<'_>) -> Check {
     (0..REPEATED).try_for_each(|_| worker.still_works())
 }
 
-fn kept_open(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn kept_open(worker: &mut Worker<'_>) -> Check {
     let fifo = worker.commands()?;
     for seq in 0..REPEATED {
-        let request = json!({"code": stand.code.print(&format!("n{seq}")), "seq": seq});
+        let request = json!({"code": worker.code.print(&format!("n{seq}")), "seq": seq});
         worker.write(&fifo, request.to_string().as_bytes())?;
         fields(&json!({"stdout": format!("n{seq}\n")}), &worker.response_to(seq)?)?;
     }
     Ok(())
 }
 
-fn reader_at_every_moment(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn reader_at_every_moment(worker: &mut Worker<'_>) -> Check {
     for _ in 0..REPEATED {
         for _ in 0..50 {
             worker.commands()?;
@@ -114,26 +80,23 @@ fn reader_at_every_moment(stand: &Stand<'_>) -> Check {
     Ok(())
 }
 
-fn in_pieces(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn in_pieces(worker: &mut Worker<'_>) -> Check {
     let fifo = worker.commands()?;
-    let request = json!({"note": "}]{[\"\\", "code": stand.code.print("slowly"), "seq": 1}).to_string();
+    let request = json!({"note": "}]{[\"\\", "code": worker.code.print("slowly"), "seq": 1}).to_string();
     for byte in request.as_bytes() {
         worker.write(&fifo, &[*byte])?;
     }
     fields(&json!({"stdout": "slowly\n"}), &worker.response_to(1)?)
 }
 
-fn to_end_of_file(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    let response = worker.call(stand.code.prints_much)?;
+fn to_end_of_file(worker: &mut Worker<'_>) -> Check {
+    let response = worker.call(worker.code.prints_much)?;
     same("bytes of stdout", &100_000, &response["stdout"].as_str().map_or(0, str::len))?;
     (0..REPEATED).try_for_each(|_| worker.still_works())
 }
 
-fn newline_at_end(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    for code in [stand.code.prints_much, &stand.code.print("one line")] {
+fn newline_at_end(worker: &mut Worker<'_>) -> Check {
+    for code in [worker.code.prints_much, &worker.code.print("one line")] {
         worker.send_call(code, json!({}))?;
         let fifo = worker.responses()?;
         let bytes = worker.read_to_end(&fifo, 64 << 10)?;
@@ -146,9 +109,8 @@ fn newline_at_end(stand: &Stand<'_>) -> Check {
     Ok(())
 }
 
-fn blocking(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    let path = stand.control("rlm_res");
+fn blocking(worker: &mut Worker<'_>) -> Check {
+    let path = worker.stand.control("rlm_res");
     // The thread is not joined: one that waits for ever ends with the process.
     let (sender, documents) = mpsc::channel();
     std::thread::spawn(move || {
@@ -158,7 +120,7 @@ fn blocking(stand: &Stand<'_>) -> Check {
         }
     });
     for _ in 0..REPEATED {
-        let seq = worker.send_call(&stand.code.print("on"), json!({}))?;
+        let seq = worker.send_call(&worker.code.print("on"), json!({}))?;
         let mut read = None;
         worker.wait_for("a response for a blocking reader", |_| {
             read = documents.recv_timeout(Duration::from_millis(1)).ok();
@@ -171,20 +133,18 @@ fn blocking(stand: &Stand<'_>) -> Check {
     Ok(())
 }
 
-fn opened_before(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn opened_before(worker: &mut Worker<'_>) -> Check {
     for _ in 0..REPEATED {
         let fifo = worker.responses()?;
-        let seq = worker.send_call(&stand.code.print("on"), json!({}))?;
+        let seq = worker.send_call(&worker.code.print("on"), json!({}))?;
         fields(&json!({"seq": seq, "stdout": "on\n"}), &worker.receive_from(&fifo)?)?;
     }
     Ok(())
 }
 
-fn opened_late(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    let seq = worker.send_call(&stand.code.print("late"), json!({}))?;
-    wait_for_history(&mut worker, 1)?;
+fn opened_late(worker: &mut Worker<'_>) -> Check {
+    let seq = worker.send_call(&worker.code.print("late"), json!({}))?;
+    wait_for_history(worker, 1)?;
     fields(&json!({"stdout": "late\n"}), &worker.response_to(seq)?)?;
     worker.still_works()
 }
@@ -197,10 +157,9 @@ fn wait_for_history(worker: &mut Worker<'_>, count: usize) -> Check {
     })
 }
 
-fn byte_by_byte(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn byte_by_byte(worker: &mut Worker<'_>) -> Check {
     for _ in 0..3 {
-        let seq = worker.send_call(&stand.code.print("on"), json!({}))?;
+        let seq = worker.send_call(&worker.code.print("on"), json!({}))?;
         let fifo = worker.responses()?;
         let bytes = worker.read_to_end(&fifo, 1)?;
         fields(&json!({"seq": seq, "stdout": "on\n"}), &document(&bytes)?)?;
@@ -208,13 +167,12 @@ fn byte_by_byte(stand: &Stand<'_>) -> Check {
     Ok(())
 }
 
-fn kept_open_for_both(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    let opened = OpenOptions::new().read(true).write(true).open(stand.control("rlm_res"));
+fn kept_open_for_both(worker: &mut Worker<'_>) -> Check {
+    let opened = OpenOptions::new().read(true).write(true).open(worker.stand.control("rlm_res"));
     let fifo = or_fault("a response FIFO", opened)?;
     for _ in 0..REPEATED {
-        let seq = worker.send_call(&stand.code.print("on"), json!({}))?;
-        let response = until_brackets_close(&mut worker, &fifo)?;
+        let seq = worker.send_call(&worker.code.print("on"), json!({}))?;
+        let response = until_brackets_close(worker, &fifo)?;
         fields(&json!({"seq": seq, "stdout": "on\n"}), &response)?;
     }
     Ok(())
@@ -234,10 +192,9 @@ fn until_brackets_close(worker: &mut Worker<'_>, fifo: &File) -> Check<Value> {
     }
 }
 
-fn given_up(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn given_up(worker: &mut Worker<'_>) -> Check {
     for count in [1, 1000, 70_000] {
-        worker.send_call(stand.code.prints_much, json!({}))?;
+        worker.send_call(worker.code.prints_much, json!({}))?;
         {
             // With a copy of the reader, the rest would wait for the next one.
             let _no_copy = without_forks();
@@ -247,17 +204,16 @@ fn given_up(stand: &Stand<'_>) -> Check {
         }
         // Once the next call runs, the worker has dropped the rest.
         let name = format!("next{count}");
-        let seq = worker.send_call(&stand.code.print_and_mark(&name), json!({}))?;
+        let seq = worker.send_call(&worker.code.print_and_mark(&name), json!({}))?;
         worker.wait_for_file(&name)?;
         fields(&json!({"stdout": format!("{name}\n")}), &worker.response_to(seq)?)?;
     }
     Ok(())
 }
 
-fn not_read_at_all(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn not_read_at_all(worker: &mut Worker<'_>) -> Check {
     for _ in 0..REPEATED {
-        let seq = worker.send_call(&stand.code.print("on"), json!({}))?;
+        let seq = worker.send_call(&worker.code.print("on"), json!({}))?;
         for _ in 0..3 {
             let fifo = worker.responses()?;
             worker.wait_fd(&fifo, nix::poll::PollFlags::POLLIN, "a response for the next reader")?;
@@ -267,9 +223,8 @@ fn not_read_at_all(stand: &Stand<'_>) -> Check {
     Ok(())
 }
 
-fn copy_that_reads_nothing(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    for code in [stand.code.print("on").as_str(), stand.code.prints_much] {
+fn copy_that_reads_nothing(worker: &mut Worker<'_>) -> Check {
+    for code in [worker.code.print("on").as_str(), worker.code.prints_much] {
         let copy = worker.responses()?;
         let seq = worker.send_call(code, json!({}))?;
         let fifo = worker.responses()?;

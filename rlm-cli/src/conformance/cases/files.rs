@@ -9,51 +9,37 @@ use nix::poll::PollFlags;
 use serde_json::{Value, json};
 
 use super::super::check::{Check, fault, same, that};
-use super::super::host::{Stand, document, or_fault};
-use super::{Case, case, plain};
+use super::super::host::{Stand, Worker, document, or_fault};
+use super::{Case, case, plain, plain_on_stand};
 
-const SECTION: &str = "The control directory";
+pub(super) const SECTION: &str = "The control directory";
 
 pub(super) const CASES: &[Case] = &[
-    plain("files/fifos-are-private", SECTION, "the FIFOs, mode 0600", fifos_are_private),
-    plain("files/existing-files-are-replaced", SECTION, "existing files are replaced", existing_files),
-    plain(
-        "files/ready-flag",
-        SECTION,
-        "`ready`, once a call can be taken; removed when the worker ends",
-        ready_flag,
-    ),
-    plain(
+    plain("files/fifos-are-private", "the FIFOs, mode 0600", fifos_are_private),
+    plain_on_stand("files/existing-files-are-replaced", "existing files are replaced", existing_files),
+    plain("files/ready-flag", "`ready`, once a call can be taken; removed when the worker ends", ready_flag),
+    plain_on_stand(
         "files/ready-fd",
-        SECTION,
         "With `--ready-fd N` the worker also writes `ready` and a newline to an inherited descriptor",
         ready_fd,
     ),
-    case(
-        "files/answer-has-the-latest",
-        SECTION,
-        "the latest answer, `{\"ready\": bool, \"content\": str}`",
-        answer,
-    ),
+    case("files/answer-has-the-latest", "the latest answer, `{\"ready\": bool, \"content\": str}`", answer),
     case(
         "files/answer-comes-before-its-response",
-        SECTION,
         "replaced atomically before the response that changes it",
         answer_before_response,
     ),
     case(
         "files/answer-is-replaced-and-not-rewritten",
-        SECTION,
         "replaced atomically before the response that changes it",
         answer_is_replaced,
     ),
-    plain("files/session-begins-in-fs-root", SECTION, "only `fs_root` is needed", begins_in_fs_root),
+    plain_on_stand("files/session-begins-in-fs-root", "only `fs_root` is needed", begins_in_fs_root),
 ];
 
-fn fifos_are_private(stand: &Stand<'_>) -> Check {
-    let _worker = stand.start()?;
+fn fifos_are_private(worker: &mut Worker<'_>) -> Check {
     for name in ["rlm_cmd", "rlm_res"] {
-        let metadata = or_fault(name, fs::symlink_metadata(stand.control(name)))?;
+        let metadata = or_fault(name, fs::symlink_metadata(worker.stand.control(name)))?;
         that(metadata.file_type().is_fifo(), format_args!("{name} is a FIFO"), "another kind of file")?;
         same(name, &format!("{:o}", 0o600), &format!("{:o}", metadata.mode() & 0o7777))?;
     }
@@ -68,9 +54,8 @@ fn existing_files(stand: &Stand<'_>) -> Check {
     worker.request(json!({"op": "info"})).map(drop)
 }
 
-fn ready_flag(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    let flag = or_fault("rlm_ready", fs::read_to_string(stand.control("rlm_ready")))?;
+fn ready_flag(worker: &mut Worker<'_>) -> Check {
+    let flag = or_fault("rlm_ready", fs::read_to_string(worker.stand.control("rlm_ready")))?;
     same("rlm_ready, trimmed", &"ready", &flag.trim())?;
     worker.request(json!({"op": "info"}))?;
     worker.send(br#"{"shutdown": true}"#)?;
@@ -92,33 +77,30 @@ fn answer_file(stand: &Stand<'_>) -> Check<Value> {
     document(&or_fault("rlm_answer.json", fs::read(stand.control("rlm_answer.json")))?)
 }
 
-fn answer(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    for code in [stand.code.answers, stand.code.answers_at_length] {
+fn answer(worker: &mut Worker<'_>) -> Check {
+    for code in [worker.code.answers, worker.code.answers_at_length] {
         let response = worker.call(code)?;
-        same("rlm_answer.json", &response["answer"], &answer_file(stand)?)?;
+        same("rlm_answer.json", &response["answer"], &answer_file(worker.stand)?)?;
     }
     worker.still_works()?;
-    let content = answer_file(stand)?["content"].as_str().map_or(0, str::len);
+    let content = answer_file(worker.stand)?["content"].as_str().map_or(0, str::len);
     same("bytes of the answer in rlm_answer.json", &200_000, &content)
 }
 
-fn answer_before_response(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn answer_before_response(worker: &mut Worker<'_>) -> Check {
     let fifo = worker.responses()?;
-    let seq = worker.send_call(stand.code.answers, json!({}))?;
+    let seq = worker.send_call(worker.code.answers, json!({}))?;
     worker.wait_fd(&fifo, PollFlags::POLLIN, "a response")?;
     let expected = json!({"ready": true, "content": "forty-two"});
-    same("rlm_answer.json when the response comes", &expected, &answer_file(stand)?)?;
+    same("rlm_answer.json when the response comes", &expected, &answer_file(worker.stand)?)?;
     let response = worker.receive_from(&fifo)?;
     same("seq", &json!(seq), &response["seq"])
 }
 
-fn answer_is_replaced(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    worker.call(stand.code.answers_at_length)?;
-    let mut old = or_fault("rlm_answer.json", File::open(stand.control("rlm_answer.json")))?;
-    worker.call(stand.code.answers)?;
+fn answer_is_replaced(worker: &mut Worker<'_>) -> Check {
+    worker.call(worker.code.answers_at_length)?;
+    let mut old = or_fault("rlm_answer.json", File::open(worker.stand.control("rlm_answer.json")))?;
+    worker.call(worker.code.answers)?;
     let mut text = Vec::new();
     or_fault("the old answer", old.read_to_end(&mut text))?;
     let content = document(&text)?["content"].as_str().map_or(0, str::len);

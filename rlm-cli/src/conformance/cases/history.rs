@@ -7,28 +7,23 @@ use rlm_core::protocol::Response;
 use serde_json::{Value, json};
 
 use super::super::check::{Check, fault, fields, same, that};
-use super::super::host::{Stand, document, or_fault};
-use super::{Case, case};
+use super::super::host::{Stand, Worker, document, or_fault};
+use super::{Case, case, case_on_stand};
 
-const SECTION: &str = "The history";
+pub(super) const SECTION: &str = "The history";
 
 pub(super) const CASES: &[Case] = &[
-    case(
-        "history/a-line-for-each",
-        "The control directory",
-        "a line for each call, `reset` and `set`, appended",
-        line_for_each,
-    ),
-    case("history/as-in-the-response", SECTION, "as in the response", as_in_the_response),
+    case("history/a-line-for-each", "a line for each call, `reset` and `set`, appended", line_for_each)
+        .of("The control directory"),
+    case("history/as-in-the-response", "as in the response", as_in_the_response),
     case(
         "history/digest",
-        SECTION,
         "The digest is the first 16 hexadecimal digits of the SHA-256 of `stdout`, `stderr` and, if it is not null, `result`",
         digest,
     ),
-    case("history/variables", SECTION, "in the order of their names", variables),
-    case("history/session", SECTION, "in the first line of each worker", session),
-    case("history/started-at", SECTION, "seconds since the epoch", started_at),
+    case("history/variables", "in the order of their names", variables),
+    case_on_stand("history/session", "in the first line of each worker", session),
+    case("history/started-at", "seconds since the epoch", started_at),
 ];
 
 /// The lines of the history, which must be this many.
@@ -40,26 +35,25 @@ pub(super) fn lines(stand: &Stand<'_>, count: usize) -> Check<Vec<Value>> {
     Ok(lines)
 }
 
-fn line_for_each(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn line_for_each(worker: &mut Worker<'_>) -> Check {
     worker.still_works()?;
     worker.request(json!({"op": "set", "variables": {"a": 1}}))?;
     worker.request(json!({"op": "info"}))?;
     worker.send_for_response(b"{}")?;
     worker.request(json!({"op": "reset"}))?;
-    let seen: Vec<Value> = lines(stand, 3)?.iter().map(|line| json!([line["op"], line["code"]])).collect();
+    let seen: Vec<Value> =
+        lines(worker.stand, 3)?.iter().map(|line| json!([line["op"], line["code"]])).collect();
     same(
         "`op` and `code` of each line",
-        &vec![json!(["execute", stand.code.print("on")]), json!(["set", ""]), json!(["reset", ""])],
+        &vec![json!(["execute", worker.code.print("on")]), json!(["set", ""]), json!(["reset", ""])],
         &seen,
     )
 }
 
-fn as_in_the_response(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    let stopped = worker.call_with(stand.code.sleeps, json!({"timeout": 0.1}))?;
-    let ended = worker.call(stand.code.ends_its_interpreter)?;
-    let lines = lines(stand, 2)?;
+fn as_in_the_response(worker: &mut Worker<'_>) -> Check {
+    let stopped = worker.call_with(worker.code.sleeps, json!({"timeout": 0.1}))?;
+    let ended = worker.call(worker.code.ends_its_interpreter)?;
+    let lines = lines(worker.stand, 2)?;
     for (response, line) in [stopped, ended].iter().zip(&lines) {
         for name in ["seq", "outcome", "state", "exit_code", "execution_time"] {
             same(name, &response[name], &line[name])?;
@@ -68,14 +62,13 @@ fn as_in_the_response(stand: &Stand<'_>) -> Check {
     Ok(())
 }
 
-fn digest(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn digest(worker: &mut Worker<'_>) -> Check {
     let responses = [
-        worker.call(&stand.code.print("on"))?,
+        worker.call(&worker.code.print("on"))?,
         worker.call("1")?,
-        worker.call_with(stand.code.prints_much, json!({"max_output_bytes": 1000}))?,
+        worker.call_with(worker.code.prints_much, json!({"max_output_bytes": 1000}))?,
     ];
-    for (response, line) in responses.iter().zip(&lines(stand, 3)?) {
+    for (response, line) in responses.iter().zip(&lines(worker.stand, 3)?) {
         let parsed: Response = serde_json::from_value(response.clone())
             .or_else(|error| fault("a response", format_args!("{error} in {response}")))?;
         let expected =
@@ -87,12 +80,11 @@ fn digest(stand: &Stand<'_>) -> Check {
     Ok(())
 }
 
-fn variables(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn variables(worker: &mut Worker<'_>) -> Check {
     worker.request(json!({"op": "set", "variables": {"b": [1, "x"], "a": {"k": "v"}}}))?;
     let large = json!({"large": "x".repeat((1 << 20) - 2), "small": 1});
     fields(&json!({"outcome": "ok"}), &worker.request(json!({"op": "set", "variables": large}))?)?;
-    let lines = lines(stand, 2)?;
+    let lines = lines(worker.stand, 2)?;
     fields(&json!({"variables": {"a": {"k": "v"}, "b": [1, "x"]}}), &lines[0])?;
     that(lines[0].get("variables_omitted").is_none(), "no `variables_omitted` if all fit", &lines[0])?;
     same("variables_omitted", &json!(["small"]), &lines[1]["variables_omitted"])
@@ -117,13 +109,12 @@ fn session(stand: &Stand<'_>) -> Check {
     fields(&expected, &lines[0]["session"])
 }
 
-fn started_at(stand: &Stand<'_>) -> Check {
+fn started_at(worker: &mut Worker<'_>) -> Check {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    let mut worker = stand.start()?;
     let before = now();
     worker.still_works()?;
     let after = now();
-    let line = lines(stand, 1)?.swap_remove(0);
+    let line = lines(worker.stand, 1)?.swap_remove(0);
     let started = line["started_at"].as_f64().unwrap_or_default();
     // The clock may have been set by a little while the call ran.
     that(

@@ -3,48 +3,42 @@
 use serde_json::{Value, json};
 
 use super::super::check::{Check, fields, same, that};
-use super::super::host::{Stand, Worker};
+use super::super::host::Worker;
 use super::{Case, case, plain};
 
-const SECTION: &str = "Input that is not a request";
+pub(super) const SECTION: &str = "Input that is not a request";
 
 /// Largest request in bytes.
 const MAX_REQUEST_BYTES: usize = 16 << 20;
 
+const GARBAGE: &str = "the whole piece, up to a line that begins a document, end of file or 0.1 s without a byte \
+                       (2 s if the FIFO was full), is one request with one answer";
+
 pub(super) const CASES: &[Case] = &[
-    plain("input/not-json", SECTION, "not JSON, not UTF-8, not an object", not_json),
-    plain("input/not-utf-8", SECTION, "not JSON, not UTF-8, not an object", not_utf8),
-    plain("input/not-an-object", SECTION, "not JSON, not UTF-8, not an object", not_an_object),
-    plain("input/wrong-fields", SECTION, "a missing `code`, a wrong type, an unknown `op`", wrong_fields),
+    plain("input/not-json", "not JSON, not UTF-8, not an object", not_json),
+    plain("input/not-utf-8", "not JSON, not UTF-8, not an object", not_utf8),
+    plain("input/not-an-object", "not JSON, not UTF-8, not an object", not_an_object),
+    plain("input/wrong-fields", "a missing `code`, a wrong type, an unknown `op`", wrong_fields),
     plain(
         "input/seq-of-invalid-json",
-        SECTION,
         "`seq` is echoed if it can be found, even in a document that is not valid JSON.",
         seq_of_invalid_json,
     ),
     plain(
         "input/more-than-16-mib",
-        SECTION,
         "size and limit; the document is read to its end without being stored",
         too_large,
     ),
-    plain("input/cut-off", SECTION, "the number of bytes, and how it begins", cut_off),
-    plain(
-        "input/garbage-is-one-request",
-        SECTION,
-        "the whole piece, up to a line that begins a document, end of file or 0.1 s without a byte (2 s if the FIFO was full), \
-         is one request with one answer",
-        garbage,
-    ),
+    plain("input/cut-off", "the number of bytes, and how it begins", cut_off),
+    plain("input/garbage-is-one-request", GARBAGE, garbage),
     plain(
         "input/garbage-before-a-document",
-        SECTION,
         "up to a line that begins a document",
         garbage_before_a_document,
     ),
-    plain("input/white-space", SECTION, "none: it is ignored", white_space),
-    plain("input/deep-nesting", SECTION, "not JSON, not UTF-8, not an object", deep_nesting),
-    case("input/session-is-untouched", SECTION, "the session is untouched", session_is_untouched),
+    plain("input/white-space", "none: it is ignored", white_space),
+    plain("input/deep-nesting", "not JSON, not UTF-8, not an object", deep_nesting),
+    case("input/session-is-untouched", "the session is untouched", session_is_untouched),
 ];
 
 /// Checks the response to a request that was refused, whose hint names something.
@@ -65,28 +59,25 @@ fn goes_on(worker: &mut Worker<'_>) -> Check {
     fields(&json!({"outcome": "ok"}), &worker.request(json!({"op": "info"}))?)
 }
 
-fn not_json(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn not_json(worker: &mut Worker<'_>) -> Check {
     for bytes in [&b"{\"code\": tru}"[..], b"{'code': 'x'}", b"hello", b"{]}", b"}"] {
-        refuses(&mut worker, bytes, -1, "")?;
+        refuses(worker, bytes, -1, "")?;
     }
     Ok(())
 }
 
-fn not_utf8(stand: &Stand<'_>) -> Check {
-    refuses(&mut stand.start()?, b"{\"seq\": 3, \"code\": \"\xff\"}", 3, "UTF-8")
+fn not_utf8(worker: &mut Worker<'_>) -> Check {
+    refuses(worker, b"{\"seq\": 3, \"code\": \"\xff\"}", 3, "UTF-8")
 }
 
-fn not_an_object(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn not_an_object(worker: &mut Worker<'_>) -> Check {
     for bytes in [&b"42"[..], b"\"text\"", b"[1, 2]", b"null"] {
-        refuses(&mut worker, bytes, -1, "")?;
+        refuses(worker, bytes, -1, "")?;
     }
     Ok(())
 }
 
-fn wrong_fields(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn wrong_fields(worker: &mut Worker<'_>) -> Check {
     for (request, named) in [
         (json!({}), "code"),
         (json!({"code": 1}), "code"),
@@ -105,21 +96,19 @@ fn wrong_fields(stand: &Stand<'_>) -> Check {
     ] {
         let mut request = request;
         request["seq"] = 3.into();
-        refuses(&mut worker, request.to_string().as_bytes(), 3, named)?;
+        refuses(worker, request.to_string().as_bytes(), 3, named)?;
     }
-    refuses(&mut worker, br#"{"code": "", "seq": "3"}"#, -1, "seq")?;
-    refuses(&mut worker, br#"{"code": "", "seq": 1.5}"#, -1, "seq")
+    refuses(worker, br#"{"code": "", "seq": "3"}"#, -1, "seq")?;
+    refuses(worker, br#"{"code": "", "seq": 1.5}"#, -1, "seq")
 }
 
-fn seq_of_invalid_json(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    refuses(&mut worker, br#"{"code": tru, "seq": 9}"#, 9, "")?;
-    refuses(&mut worker, br#"{"seq": -12, "code": 'x'}"#, -12, "")?;
-    refuses(&mut worker, br#"{"seq": 7, "code": "cut"#, 7, "")
+fn seq_of_invalid_json(worker: &mut Worker<'_>) -> Check {
+    refuses(worker, br#"{"code": tru, "seq": 9}"#, 9, "")?;
+    refuses(worker, br#"{"seq": -12, "code": 'x'}"#, -12, "")?;
+    refuses(worker, br#"{"seq": 7, "code": "cut"#, 7, "")
 }
 
-fn too_large(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn too_large(worker: &mut Worker<'_>) -> Check {
     let of_size = |bytes: usize| {
         let head = r#"{"op": "info", "seq": 5, "note": ""#;
         format!("{head}{}\"}}", "x".repeat(bytes - head.len() - 2))
@@ -127,24 +116,22 @@ fn too_large(stand: &Stand<'_>) -> Check {
     worker.send(of_size(MAX_REQUEST_BYTES).as_bytes())?;
     fields(&json!({"outcome": "ok"}), &worker.response_to(5)?)?;
     let bytes = MAX_REQUEST_BYTES + 1;
-    refuses(&mut worker, of_size(bytes).as_bytes(), 5, &bytes.to_string())
+    refuses(worker, of_size(bytes).as_bytes(), 5, &bytes.to_string())
 }
 
-fn cut_off(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn cut_off(worker: &mut Worker<'_>) -> Check {
     let request = br#"{"op": "info", "note": [1, {"a": "}"}], "seq": 77}"#;
     for cut in 1..request.len() {
         worker.send(&request[..cut])?;
         let response = worker.receive()?;
         must_be_refused(&response, &cut.to_string())?;
     }
-    goes_on(&mut worker)
+    goes_on(worker)
 }
 
-fn garbage(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn garbage(worker: &mut Worker<'_>) -> Check {
     for bytes in [&b"nonsense\nmore\n"[..], b"a\nb\nc", "line\n".repeat(100_000).as_bytes()] {
-        refuses(&mut worker, bytes, -1, "")?;
+        refuses(worker, bytes, -1, "")?;
     }
     let fifo = worker.commands()?;
     worker.write(&fifo, b"oops")?;
@@ -153,8 +140,7 @@ fn garbage(stand: &Stand<'_>) -> Check {
     fields(&json!({"outcome": "ok"}), &worker.response_to(1)?)
 }
 
-fn garbage_before_a_document(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn garbage_before_a_document(worker: &mut Worker<'_>) -> Check {
     worker.send(b"oops\n{\"op\": \"info\", \"seq\": 4}")?;
     // Two requests that did not wait for each other: their responses may meet in the FIFO.
     let mut bytes = Vec::new();
@@ -168,28 +154,25 @@ fn garbage_before_a_document(stand: &Stand<'_>) -> Check {
     same("`seq` of both", &[&json!(-1), &json!(4)], &[&documents[0]["seq"], &documents[1]["seq"]])
 }
 
-fn white_space(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn white_space(worker: &mut Worker<'_>) -> Check {
     for bytes in [&b""[..], b" \n", b"\n\n\t\r\n"] {
         worker.send(bytes)?;
     }
-    goes_on(&mut worker)?;
+    goes_on(worker)?;
     worker.send(b"\n {\"op\": \"info\", \"seq\": 3}\n\n")?;
     worker.response_to(3)?;
-    goes_on(&mut worker)
+    goes_on(worker)
 }
 
-fn deep_nesting(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn deep_nesting(worker: &mut Worker<'_>) -> Check {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    refuses(&mut worker, deep.as_bytes(), -1, "")
+    refuses(worker, deep.as_bytes(), -1, "")
 }
 
-fn session_is_untouched(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    worker.call(stand.code.keeps)?;
-    let answered = worker.call(stand.code.answers)?;
-    refuses(&mut worker, b"nonsense", -1, "nonsense")?;
-    let response = worker.call(stand.code.shows_kept)?;
+fn session_is_untouched(worker: &mut Worker<'_>) -> Check {
+    worker.call(worker.code.keeps)?;
+    let answered = worker.call(worker.code.answers)?;
+    refuses(worker, b"nonsense", -1, "nonsense")?;
+    let response = worker.call(worker.code.shows_kept)?;
     fields(&json!({"stdout": "[value]", "execution_count": 3, "answer": answered["answer"]}), &response)
 }

@@ -12,23 +12,41 @@ mod responses;
 use rlm_env::ReplLanguage;
 
 use super::check::Check;
-use super::host::Stand;
+use super::host::{Stand, Worker};
 
 pub(super) use self::operations::info;
 
 /// A case.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     /// The stable name of the case.
     pub(super) id: &'static str,
-    /// The section of `docs/protocol.md` with the promise.
+    /// The section of `docs/protocol.md` with the promise. Empty in the list of a group: that of the group.
     pub(super) section: &'static str,
     /// The promise, in the words of the section.
     pub(super) promise: &'static str,
     /// Knowledge of the worker's language without which the case is skipped.
     pub(super) needs: Needs,
     /// Checks the promise. Each case has a stand of its own.
-    pub(super) run: fn(&Stand<'_>) -> Check,
+    pub(super) run: Run,
+}
+
+/// The check of a case.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Run {
+    /// With a worker that is ready.
+    Started(fn(&mut Worker<'_>) -> Check),
+    /// The check starts its workers.
+    OnStand(fn(&Stand<'_>) -> Check),
+}
+
+impl Run {
+    pub(super) fn on(self, stand: &Stand<'_>) -> Check {
+        match self {
+            Self::Started(check) => check(&mut stand.start()?),
+            Self::OnStand(check) => check(stand),
+        }
+    }
 }
 
 /// Knowledge of a worker's language.
@@ -42,39 +60,56 @@ pub(super) enum Needs {
     Only(ReplLanguage),
 }
 
-/// A case that runs code in the worker's language.
-const fn case(
-    id: &'static str,
-    section: &'static str,
-    promise: &'static str,
-    run: fn(&Stand<'_>) -> Check,
-) -> Case {
-    Case { id, section, promise, needs: Needs::Any, run }
+/// The check of a worker, for a case that runs code in its language.
+const fn case(id: &'static str, promise: &'static str, check: fn(&mut Worker<'_>) -> Check) -> Case {
+    Case { id, section: "", promise, needs: Needs::Any, run: Run::Started(check) }
 }
 
-/// A case that runs no code.
-const fn plain(
-    id: &'static str,
-    section: &'static str,
-    promise: &'static str,
-    run: fn(&Stand<'_>) -> Check,
-) -> Case {
-    Case { id, section, promise, needs: Needs::Nothing, run }
+/// [`case`], for a case that runs no code.
+const fn plain(id: &'static str, promise: &'static str, check: fn(&mut Worker<'_>) -> Check) -> Case {
+    Case { needs: Needs::Nothing, ..case(id, promise, check) }
+}
+
+/// [`case`], for a case that starts its workers itself.
+const fn case_on_stand(id: &'static str, promise: &'static str, check: fn(&Stand<'_>) -> Check) -> Case {
+    Case { id, section: "", promise, needs: Needs::Any, run: Run::OnStand(check) }
+}
+
+/// [`case_on_stand`], for a case that runs no code.
+const fn plain_on_stand(id: &'static str, promise: &'static str, check: fn(&Stand<'_>) -> Check) -> Case {
+    Case { needs: Needs::Nothing, ..case_on_stand(id, promise, check) }
+}
+
+impl Case {
+    /// The same case, for one language alone.
+    const fn only(self, language: ReplLanguage) -> Self {
+        Self { needs: Needs::Only(language), ..self }
+    }
+
+    /// The same case, of a promise in this section.
+    const fn of(self, section: &'static str) -> Self {
+        Self { section, ..self }
+    }
 }
 
 /// All cases, in the order of the document.
-pub(super) fn all() -> impl Iterator<Item = &'static Case> {
+pub(super) fn all() -> impl Iterator<Item = Case> {
     let groups = [
-        files::CASES,
-        fifos::CASES,
-        requests::CASES,
-        operations::CASES,
-        responses::CASES,
-        history::CASES,
-        input::CASES,
-        endings::CASES,
+        (files::SECTION, files::CASES),
+        (fifos::SECTION, fifos::CASES),
+        (requests::SECTION, requests::CASES),
+        ("reset", operations::RESET),
+        ("set", operations::SET),
+        ("info", operations::INFO),
+        (responses::SECTION, responses::CASES),
+        (history::SECTION, history::CASES),
+        (input::SECTION, input::CASES),
+        (endings::SECTION, endings::CASES),
     ];
-    groups.into_iter().flatten()
+    let in_group = |(section, cases): (&'static str, &'static [Case])| {
+        cases.iter().map(move |case| if case.section.is_empty() { case.of(section) } else { *case })
+    };
+    groups.into_iter().flat_map(in_group)
 }
 
 #[cfg(test)]

@@ -6,58 +6,47 @@ use serde_json::{Value, json};
 
 use super::super::check::{Check, fields, same, that};
 use super::super::host::{Stand, Worker};
-use super::{Case, case, plain};
+use super::{Case, case, case_on_stand, plain};
 
-const SECTION: &str = "Requests";
+pub(super) const SECTION: &str = "Requests";
 
 /// Longest time from the time limit of a call to its response.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
+const ONE_CALL: &str = "Variables whose names begin with `__rlm_icpt_` last for one call: after the next `\"execute\"`, \
+                        however it ends, they are gone.";
+
 pub(super) const CASES: &[Case] = &[
-    plain("requests/seq-is-echoed", SECTION, "echoed in the response", seq_is_echoed),
-    plain(
-        "requests/seq-can-be-missing",
-        "Responses",
-        "the request's, or -1 if it could not be read",
-        seq_is_missing,
-    ),
-    case("requests/execute-is-the-default", SECTION, "string, `\"execute\"` when absent", execute_is_default),
-    plain("requests/unknown-fields", SECTION, "Unknown fields are ignored.", unknown_fields),
-    case("requests/timeout", SECTION, "time limit of this call", timeout),
-    case(
+    plain("requests/seq-is-echoed", "echoed in the response", seq_is_echoed),
+    plain("requests/seq-can-be-missing", "the request's, or -1 if it could not be read", seq_is_missing)
+        .of("Responses"),
+    case("requests/execute-is-the-default", "string, `\"execute\"` when absent", execute_is_default),
+    plain("requests/unknown-fields", "Unknown fields are ignored.", unknown_fields),
+    case("requests/timeout", "time limit of this call", timeout),
+    case_on_stand(
         "requests/timeout-of-the-environment",
-        SECTION,
         "by default `RLM_EXEC_TIMEOUT`, or none",
         default_timeout,
     ),
-    case("requests/timeout-before-the-environment", SECTION, "time limit of this call", own_timeout),
-    case("requests/max-output-bytes", SECTION, "bound on the output returned per stream", max_output_bytes),
-    case(
+    case_on_stand("requests/timeout-before-the-environment", "time limit of this call", own_timeout),
+    case("requests/max-output-bytes", "bound on the output returned per stream", max_output_bytes),
+    case_on_stand(
         "requests/max-output-bytes-of-the-environment",
-        SECTION,
         "by default `RLM_MAX_OUTPUT_BYTES`, or 16 MiB",
         default_max_output_bytes,
     ),
     case(
         "requests/max-output-bytes-at-least-256",
-        SECTION,
         "at least 256, and smaller ones count as 256",
         least_max_output_bytes,
     ),
-    case("requests/nothing-is-truncated-by-default", SECTION, "or 16 MiB", no_truncation),
-    plain("requests/null-is-absent", SECTION, "number of seconds above 0, or null", null_is_absent),
-    case("requests/source-in-the-history", "Intercepted calls", "The history has both.", source),
-    case(
-        "requests/one-call-variables",
-        "Intercepted calls",
-        "Variables whose names begin with `__rlm_icpt_` last for one call: after the next `\"execute\"`, however it ends, they \
-         are gone.",
-        one_call_variables,
-    ),
+    case("requests/nothing-is-truncated-by-default", "or 16 MiB", no_truncation),
+    plain("requests/null-is-absent", "number of seconds above 0, or null", null_is_absent),
+    case("requests/source-in-the-history", "The history has both.", source).of("Intercepted calls"),
+    case("requests/one-call-variables", ONE_CALL, one_call_variables).of("Intercepted calls"),
 ];
 
-fn seq_is_echoed(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn seq_is_echoed(worker: &mut Worker<'_>) -> Check {
     for seq in [0, 1, -5, 9_007_199_254_740_993, i64::MIN, i64::MAX] {
         worker.send(json!({"op": "info", "seq": seq}).to_string().as_bytes())?;
         worker.response_to(seq)?;
@@ -65,32 +54,29 @@ fn seq_is_echoed(stand: &Stand<'_>) -> Check {
     Ok(())
 }
 
-fn seq_is_missing(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn seq_is_missing(worker: &mut Worker<'_>) -> Check {
     let response = worker.send_for_response(br#"{"op": "info"}"#)?;
     fields(&json!({"seq": -1, "status": "ok"}), &response)
 }
 
-fn execute_is_default(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn execute_is_default(worker: &mut Worker<'_>) -> Check {
     for more in [json!({}), json!({"op": "execute"})] {
-        let response = worker.call_with(&stand.code.print("on"), more)?;
+        let response = worker.call_with(&worker.code.print("on"), more)?;
         fields(&json!({"outcome": "ok", "stdout": "on\n"}), &response)?;
     }
     Ok(())
 }
 
-fn unknown_fields(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn unknown_fields(worker: &mut Worker<'_>) -> Check {
     let request = json!({"op": "info", "colour": "blue", "deep": {"list": [1, {"a": null}]}, "empty": ""});
     fields(&json!({"outcome": "ok", "hint": null}), &worker.request(request)?)
 }
 
 /// Runs code that sleeps, and checks that it was stopped and that the state is kept.
 fn must_time_out(worker: &mut Worker<'_>, more: Value) -> Check {
-    worker.call(worker.stand.code.keeps)?;
+    worker.call(worker.code.keeps)?;
     let begun = Instant::now();
-    let response = worker.call_with(worker.stand.code.sleeps, more)?;
+    let response = worker.call_with(worker.code.sleeps, more)?;
     let took = begun.elapsed();
     fields(&json!({"status": "error", "outcome": "timed_out", "state": "kept"}), &response)?;
     that(
@@ -98,11 +84,11 @@ fn must_time_out(worker: &mut Worker<'_>, more: Value) -> Check {
         "a response soon after the time limit of 0.3 s",
         format_args!("it took {took:?}"),
     )?;
-    fields(&json!({"stdout": "[value]"}), &worker.call(worker.stand.code.shows_kept)?)
+    fields(&json!({"stdout": "[value]"}), &worker.call(worker.code.shows_kept)?)
 }
 
-fn timeout(stand: &Stand<'_>) -> Check {
-    must_time_out(&mut stand.start()?, json!({"timeout": 0.3}))
+fn timeout(worker: &mut Worker<'_>) -> Check {
+    must_time_out(worker, json!({"timeout": 0.3}))
 }
 
 fn default_timeout(stand: &Stand<'_>) -> Check {
@@ -137,10 +123,9 @@ fn must_be_cut(response: &Value) -> Check {
     that(stdout.contains(&dropped.to_string()), format_args!("a line that says {dropped}"), stdout)
 }
 
-fn max_output_bytes(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    must_be_cut(&worker.call_with(stand.code.prints_much, json!({"max_output_bytes": 1000}))?)?;
-    fields(&json!({"truncated": null}), &worker.call(&stand.code.print("on"))?)
+fn max_output_bytes(worker: &mut Worker<'_>) -> Check {
+    must_be_cut(&worker.call_with(worker.code.prints_much, json!({"max_output_bytes": 1000}))?)?;
+    fields(&json!({"truncated": null}), &worker.call(&worker.code.print("on"))?)
 }
 
 fn default_max_output_bytes(stand: &Stand<'_>) -> Check {
@@ -148,11 +133,10 @@ fn default_max_output_bytes(stand: &Stand<'_>) -> Check {
     must_be_cut(&worker.call(stand.code.prints_much)?)
 }
 
-fn least_max_output_bytes(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn least_max_output_bytes(worker: &mut Worker<'_>) -> Check {
     // Smaller bounds count as 256.
     for bytes in [0, 255, 256] {
-        let response = worker.call_with(stand.code.prints_much, json!({"max_output_bytes": bytes}))?;
+        let response = worker.call_with(worker.code.prints_much, json!({"max_output_bytes": bytes}))?;
         fields(&json!({"outcome": "ok"}), &response)?;
         let length = response["stdout"].as_str().map_or(0, str::len);
         that(
@@ -164,39 +148,35 @@ fn least_max_output_bytes(stand: &Stand<'_>) -> Check {
     Ok(())
 }
 
-fn no_truncation(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    let response = worker.call(stand.code.prints_much)?;
+fn no_truncation(worker: &mut Worker<'_>) -> Check {
+    let response = worker.call(worker.code.prints_much)?;
     fields(&json!({"truncated": null}), &response)?;
     same("bytes of stdout", &100_000, &response["stdout"].as_str().map_or(0, str::len))
 }
 
-fn null_is_absent(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn null_is_absent(worker: &mut Worker<'_>) -> Check {
     let request =
         json!({"op": "execute", "code": "", "source": null, "timeout": null, "max_output_bytes": null});
     fields(&json!({"outcome": "ok", "hint": null}), &worker.request(request)?)
 }
 
-fn source(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    let source = format!("{} ", stand.code.print("on"));
-    let response = worker.call_with(&stand.code.print("on"), json!({"source": source}))?;
+fn source(worker: &mut Worker<'_>) -> Check {
+    let source = format!("{} ", worker.code.print("on"));
+    let response = worker.call_with(&worker.code.print("on"), json!({"source": source}))?;
     fields(&json!({"outcome": "ok", "stdout": "on\n"}), &response)?;
-    worker.call(&stand.code.print("off"))?;
-    let lines = super::history::lines(stand, 2)?;
-    fields(&json!({"code": stand.code.print("on"), "source": source}), &lines[0])?;
+    worker.call(&worker.code.print("off"))?;
+    let lines = super::history::lines(worker.stand, 2)?;
+    fields(&json!({"code": worker.code.print("on"), "source": source}), &lines[0])?;
     that(lines[1].get("source").is_none(), "no `source` in the line of a call without one", &lines[1])
 }
 
-fn one_call_variables(stand: &Stand<'_>) -> Check {
+fn one_call_variables(worker: &mut Worker<'_>) -> Check {
     const NAME: &str = "__rlm_icpt_0a1b2c3d_1";
-    let mut worker = stand.start()?;
     let set = worker.request(json!({"op": "set", "variables": {NAME: "once", "kept": "always"}}))?;
     fields(&json!({"outcome": "ok"}), &set)?;
-    fields(&json!({"stdout": "[once]"}), &worker.call(&stand.code.show(NAME))?)?;
-    let response = worker.call(&stand.code.show(NAME))?;
+    fields(&json!({"stdout": "[once]"}), &worker.call(&worker.code.show(NAME))?)?;
+    let response = worker.call(&worker.code.show(NAME))?;
     let stdout = response["stdout"].as_str().unwrap_or_default();
     that(!stdout.contains("once"), format_args!("{NAME} is gone in the second call"), &response)?;
-    fields(&json!({"stdout": "[always]"}), &worker.call(&stand.code.show("kept"))?)
+    fields(&json!({"stdout": "[always]"}), &worker.call(&worker.code.show("kept"))?)
 }

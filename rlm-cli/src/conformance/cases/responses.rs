@@ -4,10 +4,10 @@ use rlm_env::ReplLanguage;
 use serde_json::{Value, json};
 
 use super::super::check::{Check, fields, names, that};
-use super::super::host::Stand;
-use super::{Case, Needs, case, plain};
+use super::super::host::Worker;
+use super::{Case, case, plain};
 
-const SECTION: &str = "Responses";
+pub(super) const SECTION: &str = "Responses";
 
 const FIELDS: [&str; 15] = [
     "status",
@@ -28,53 +28,37 @@ const FIELDS: [&str; 15] = [
 ];
 
 pub(super) const CASES: &[Case] = &[
-    plain("responses/all-fields-always", SECTION, "All fields, always:", all_fields),
-    case("responses/types", SECTION, "what the call printed", types),
-    case("responses/status", SECTION, "`\"ok\"` if `outcome` is `\"ok\"`, otherwise `\"error\"`", status),
-    case("responses/execution-count", SECTION, "calls executed so far, including this one", execution_count),
-    case("responses/answer", SECTION, "the answer after this call", answer),
-    case("responses/execution-time", SECTION, "wall clock", execution_time),
-    case("responses/state-is-kept", SECTION, "what is left of the session", state_is_kept),
-    case("responses/an-interpreter-that-ends", SECTION, "how the call ended", interpreter_ends),
-    Case {
-        id: "responses/bash-exit-code",
-        section: SECTION,
-        promise: "bash: status of the last command, or of the shell if it ended (128 + N for signal N)",
-        needs: Needs::Only(ReplLanguage::Bash),
-        run: exit_code,
-    },
-    Case {
-        id: "responses/bash-is-one-stream",
-        section: SECTION,
-        promise: "for bash, everything that a person would see at the terminal",
-        needs: Needs::Only(ReplLanguage::Bash),
-        run: one_stream,
-    },
-    Case {
-        id: "responses/python-result",
-        section: SECTION,
-        promise: "Python: the repr of the last expression's value, or the traceback",
-        needs: Needs::Only(ReplLanguage::Python),
-        run: result,
-    },
-    Case {
-        id: "responses/python-exception",
-        section: SECTION,
-        promise: "Python: what the cell raised",
-        needs: Needs::Only(ReplLanguage::Python),
-        run: exception,
-    },
-    Case {
-        id: "responses/python-two-streams",
-        section: SECTION,
-        promise: "what the call printed",
-        needs: Needs::Only(ReplLanguage::Python),
-        run: two_streams,
-    },
+    plain("responses/all-fields-always", "All fields, always:", all_fields),
+    case("responses/types", "what the call printed", types),
+    case("responses/status", "`\"ok\"` if `outcome` is `\"ok\"`, otherwise `\"error\"`", status),
+    case("responses/execution-count", "calls executed so far, including this one", execution_count),
+    case("responses/answer", "the answer after this call", answer),
+    case("responses/execution-time", "wall clock", execution_time),
+    case("responses/state-is-kept", "what is left of the session", state_is_kept),
+    case("responses/an-interpreter-that-ends", "how the call ended", interpreter_ends),
+    case(
+        "responses/bash-exit-code",
+        "bash: status of the last command, or of the shell if it ended (128 + N for signal N)",
+        exit_code,
+    )
+    .only(ReplLanguage::Bash),
+    case(
+        "responses/bash-is-one-stream",
+        "for bash, everything that a person would see at the terminal",
+        one_stream,
+    )
+    .only(ReplLanguage::Bash),
+    case(
+        "responses/python-result",
+        "Python: the repr of the last expression's value, or the traceback",
+        result,
+    )
+    .only(ReplLanguage::Python),
+    case("responses/python-exception", "Python: what the cell raised", exception).only(ReplLanguage::Python),
+    case("responses/python-two-streams", "what the call printed", two_streams).only(ReplLanguage::Python),
 ];
 
-fn all_fields(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn all_fields(worker: &mut Worker<'_>) -> Check {
     for request in
         [&b"{\"code\": \"\", \"seq\": 1}"[..], b"{\"op\": \"info\"}", b"{\"op\": \"reset\"}", b"{}", b"no"]
     {
@@ -113,9 +97,8 @@ fn is_well_typed(response: &Value) -> bool {
         && is_null_or("hint", Value::is_string)
 }
 
-fn types(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    let code = stand.code;
+fn types(worker: &mut Worker<'_>) -> Check {
+    let code = worker.code;
     let calls = [
         (code.print("on"), json!({})),
         (code.prints_much.to_owned(), json!({"max_output_bytes": 1000})),
@@ -130,18 +113,16 @@ fn types(stand: &Stand<'_>) -> Check {
     Ok(())
 }
 
-fn status(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    fields(&json!({"status": "ok", "outcome": "ok"}), &worker.call(&stand.code.print("on"))?)?;
-    let stopped = worker.call_with(stand.code.sleeps, json!({"timeout": 0.1}))?;
+fn status(worker: &mut Worker<'_>) -> Check {
+    fields(&json!({"status": "ok", "outcome": "ok"}), &worker.call(&worker.code.print("on"))?)?;
+    let stopped = worker.call_with(worker.code.sleeps, json!({"timeout": 0.1}))?;
     fields(&json!({"status": "error", "outcome": "timed_out"}), &stopped)?;
     fields(&json!({"status": "error", "outcome": "error"}), &worker.send_for_response(b"{}")?)
 }
 
-fn execution_count(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn execution_count(worker: &mut Worker<'_>) -> Check {
     for count in 1..4 {
-        fields(&json!({"execution_count": count}), &worker.call(&stand.code.print("on"))?)?;
+        fields(&json!({"execution_count": count}), &worker.call(&worker.code.print("on"))?)?;
         // Neither is a call.
         fields(&json!({"execution_count": count}), &worker.request(json!({"op": "info"}))?)?;
         worker.send_for_response(b"{}")?;
@@ -149,64 +130,56 @@ fn execution_count(stand: &Stand<'_>) -> Check {
     Ok(())
 }
 
-fn answer(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn answer(worker: &mut Worker<'_>) -> Check {
     let empty = json!({"answer": {"ready": false, "content": ""}});
     let set = json!({"answer": {"ready": true, "content": "forty-two"}});
-    fields(&empty, &worker.call(&stand.code.print("on"))?)?;
-    fields(&set, &worker.call(stand.code.answers)?)?;
-    fields(&set, &worker.call(&stand.code.print("on"))?)
+    fields(&empty, &worker.call(&worker.code.print("on"))?)?;
+    fields(&set, &worker.call(worker.code.answers)?)?;
+    fields(&set, &worker.call(&worker.code.print("on"))?)
 }
 
-fn execution_time(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    let response = worker.call(stand.code.sleeps_a_second)?;
+fn execution_time(worker: &mut Worker<'_>) -> Check {
+    let response = worker.call(worker.code.sleeps_a_second)?;
     let seconds = response["execution_time"].as_f64().unwrap_or_default();
     that((1.0..60.0).contains(&seconds), "a second or little more", seconds)
 }
 
-fn state_is_kept(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    fields(&json!({"outcome": "ok", "state": "kept"}), &worker.call(stand.code.keeps)?)?;
-    fields(&json!({"stdout": "[value]", "state": "kept"}), &worker.call(stand.code.shows_kept)?)
+fn state_is_kept(worker: &mut Worker<'_>) -> Check {
+    fields(&json!({"outcome": "ok", "state": "kept"}), &worker.call(worker.code.keeps)?)?;
+    fields(&json!({"stdout": "[value]", "state": "kept"}), &worker.call(worker.code.shows_kept)?)
 }
 
-fn interpreter_ends(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
-    let expected = match stand.code.language {
+fn interpreter_ends(worker: &mut Worker<'_>) -> Check {
+    let expected = match worker.code.language {
         ReplLanguage::Bash => json!({"status": "error", "outcome": "exited", "exit_code": 3}),
         ReplLanguage::Python => json!({"status": "error", "outcome": "crashed", "state": "reset"}),
     };
-    let response = worker.call(stand.code.ends_its_interpreter)?;
+    let response = worker.call(worker.code.ends_its_interpreter)?;
     fields(&expected, &response)?;
     that(response["hint"].is_string(), "a hint that says what happened", &response)?;
     worker.still_works()
 }
 
-fn exit_code(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn exit_code(worker: &mut Worker<'_>) -> Check {
     for (code, expected) in [(":", 0), ("(exit 7)", 7), ("kill -9 $BASHPID & wait $!", 137)] {
         fields(&json!({"outcome": "ok", "state": "kept", "exit_code": expected}), &worker.call(code)?)?;
     }
     fields(&json!({"outcome": "exited", "exit_code": 137}), &worker.call("kill -9 $$")?)
 }
 
-fn one_stream(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn one_stream(worker: &mut Worker<'_>) -> Check {
     let response = worker.call("echo out; echo err >&2; echo out")?;
     let expected = json!({"stdout": "out\nerr\nout\n", "stderr": "", "result": null, "exception": null});
     fields(&expected, &response)
 }
 
-fn result(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn result(worker: &mut Worker<'_>) -> Check {
     fields(&json!({"result": "[1, 'two']", "stdout": "", "exit_code": null}), &worker.call("[1, 'two']")?)?;
     fields(&json!({"result": null}), &worker.call("x = 1")?)?;
     fields(&json!({"result": null}), &worker.call("None")?)
 }
 
-fn exception(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn exception(worker: &mut Worker<'_>) -> Check {
     let response = worker.call("raise ValueError('seven')")?;
     let exception = json!({"type": "ValueError", "message": "seven"});
     fields(&json!({"outcome": "error", "state": "kept", "exception": exception}), &response)?;
@@ -217,8 +190,7 @@ fn exception(stand: &Stand<'_>) -> Check {
     fields(&json!({"outcome": "ok", "exception": null}), &worker.call("1")?)
 }
 
-fn two_streams(stand: &Stand<'_>) -> Check {
-    let mut worker = stand.start()?;
+fn two_streams(worker: &mut Worker<'_>) -> Check {
     let response = worker.call("import sys\nprint('out')\nprint('err', file=sys.stderr)")?;
     fields(&json!({"stdout": "out\n", "stderr": "err\n"}), &response)
 }

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::{MARK, assert_no_marked_process, default_python, marked_processes, program};
+use crate::process::{assert_no_marked_process, marked_processes, marking};
+use crate::{default_python, program};
 
 /// A place for programs: the directories `work`, `tmp` and `home`, without any files of the user. Programs started by
 /// [`Self::command`] carry the place's mark, and so do the sessions that they start.
@@ -57,7 +58,7 @@ impl Place {
     /// The variables in the environment of every process of the place.
     #[must_use]
     pub fn mark(&self) -> [(&'static str, &str); 2] {
-        [(MARK, &self.mark), ("RLM_PASS_ENV", MARK)]
+        marking(&self.mark)
     }
 
     /// A program in an environment with only the mark, a directory for temporary files, a `PATH` and a Python.
@@ -100,7 +101,7 @@ impl Place {
         marked_processes(&self.mark)
     }
 
-    /// Checks that no process and no temporary file is left.
+    /// Checks that no process and no temporary file is left, before the end of the place.
     #[track_caller]
     pub fn assert_nothing_left(&self) {
         assert_no_marked_process(&self.mark);

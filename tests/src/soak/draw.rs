@@ -5,7 +5,7 @@ use nix::libc;
 use rlm_core::protocol::State;
 
 use super::frame::Language;
-use super::step::{Disturbance, Reading, Step};
+use super::step::{Disturbance, Effect, Reading, Step};
 
 /// Productions with their weights.
 pub(crate) type Productions = &'static [(u32, fn(&mut Draw<'_>) -> Step)];
@@ -54,6 +54,39 @@ impl Draw<'_> {
 
     pub(crate) fn name(&mut self) -> &'static str {
         self.pick(&NAMES)
+    }
+
+    /// A call that gives a name a value. In the code, VALUE stands for it, as `quote` writes it.
+    pub(crate) fn assign(&mut self, kind: &str, name: &str, quote: fn(&str) -> String, code: &str) -> Step {
+        let value = self.value();
+        Step::new(kind, code.replace("VALUE", &quote(&value))).effects([Effect::set(name, &value)])
+    }
+
+    /// [`Self::assign`] with one word, as it is.
+    pub(crate) fn assign_word(&mut self, kind: &str, name: &str, code: &str) -> Step {
+        let value = self.word();
+        Step::new(kind, code.replace("VALUE", &value)).effects([Effect::set(name, &value)])
+    }
+
+    /// A call that sets a few variables, each by an assignment in which NAME and VALUE stand for what they are.
+    pub(crate) fn set(&mut self, quote: fn(&str) -> String, assignment: &str, separators: &[&str]) -> Step {
+        let (mut code, mut effects) = (Vec::new(), Vec::new());
+        for _ in 0..self.rng.u32(1..4) {
+            let (name, value) = (self.name(), self.value());
+            code.push(assignment.replace("NAME", name).replace("VALUE", &quote(&value)));
+            effects.push(Effect::set(name, &value));
+        }
+        Step::new("set", code.join(self.pick(separators))).effects(effects)
+    }
+
+    /// A call that writes many lines, with a bound on its output or without. In the code, BYTES and LINES stand for how many.
+    pub(crate) fn large_output(&mut self, code: &str) -> Step {
+        const LINE: &str = "abcdefghijklmno\n";
+        let kib = self.pick(&[5, 64, 300, 3000]) + self.rng.usize(..9);
+        let (bytes, lines) = (kib << 10, kib << 6);
+        let code = code.replace("BYTES", &bytes.to_string()).replace("LINES", &lines.to_string());
+        let step = Step::new("large output", code).effects([Effect::Fill(LINE.to_owned(), lines)]);
+        if self.rng.bool() { step } else { step.field("max_output_bytes", self.rng.u32(256..4096)) }
     }
 
     pub(crate) fn reading(&mut self) -> Reading {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::draw::{Draw, Productions};
 use super::frame::Language;
 use super::step::{Effect, Request, Step};
+use crate::malformed::MALFORMED;
 
 /// Makes the calls of a session.
 #[derive(Debug)]
@@ -92,25 +93,6 @@ fn refused(step: Step, fault: &str) -> Step {
 
 /// Input that is not a request.
 fn malformed(draw: &mut Draw<'_>) -> Step {
-    const BYTES: [(&str, i64, &str); 17] = [
-        ("{\"code\": tru, \"seq\": 9}", 9, "request is not valid JSON"),
-        ("{\"code\": 'x', \"seq\": 9}", 9, "request is not valid JSON"),
-        ("hello", -1, "found \"hello"),
-        ("hello\nworld\n", -1, "found \"hello"),
-        ("42", -1, "found \"42\""),
-        ("}", -1, "expected an object"),
-        ("[1, 2]", -1, "request is an array"),
-        ("{\"seq\": 3}", 3, "no field `code`"),
-        ("{\"code\": 1, \"seq\": 3}", 3, "field `code` is the number 1"),
-        ("{\"code\": \":\", \"seq\": \"3\"}", -1, "field `seq` is a string"),
-        ("{\"code\": \":\", \"seq\": 1.5}", -1, "field `seq` is the number 1.5"),
-        ("{\"op\": \"dance\", \"seq\": 3}", 3, "unknown op `dance`"),
-        ("{\"code\": \":\", \"timeout\": -1, \"seq\": 3}", 3, "field `timeout` is the number -1"),
-        ("{\"code\": \":\", \"max_output_bytes\": true, \"seq\": 3}", 3, "max_output_bytes"),
-        ("{\"shutdown\": \"now\", \"seq\": 3}", 3, "field `shutdown` is a string"),
-        ("{\"seq\": 3, \"code\": \"\u{ff}\"}", 3, "request is not valid UTF-8"),
-        ("{\"seq\": 7, \"code\": \"cut", 7, "request was cut off"),
-    ];
     match draw.rng.u32(..40) {
         0 => refused(Step::of("malformed: too large", Request::TooLarge), "exceeds the limit"),
         1..=2 => {
@@ -123,7 +105,7 @@ fn malformed(draw: &mut Draw<'_>) -> Step {
             refused(Step::of("malformed: garbage", Request::Bytes(format!("x{garbage}"), -1)), "found ")
         }
         _ => {
-            let (text, seq, fault) = draw.pick(&BYTES);
+            let (text, seq, fault) = draw.pick(&MALFORMED);
             refused(Step::of("malformed", Request::Bytes(text.to_owned(), seq)), fault)
         }
     }

@@ -2,15 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::limits::MAX_REQUEST_BYTES;
@@ -20,26 +18,10 @@ use serde_json::{Value, json};
 use super::defect::{Class, Defect};
 use super::frame::End;
 use super::step::{Disturbance, Reading, Request, Step};
-use crate::{Worker, children};
-
-/// The fields of a response, in order.
-const FIELDS: [&str; 15] = [
-    "answer",
-    "exception",
-    "execution_count",
-    "execution_time",
-    "exit_code",
-    "hint",
-    "outcome",
-    "protocol",
-    "result",
-    "seq",
-    "state",
-    "status",
-    "stderr",
-    "stdout",
-    "truncated",
-];
+use crate::malformed::latin_1;
+use crate::process::{children, descriptors};
+use crate::wait::{holds_within, is_ready};
+use crate::worker::Worker;
 
 /// The interval at which a waiting host looks whether its worker is alive.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -79,7 +61,7 @@ impl Host {
             Reading::Blocking | Reading::Late => None,
         };
         self.copy = match (&early, step.reading) {
-            (Some(reader), Reading::Forked) => Some(reader.try_clone().map_err(|error| broken(&error))?),
+            (Some(reader), Reading::Forked) => Some(reader.try_clone().map_err(broken)?),
             _ => None,
         };
         let (bytes, seq) = self.bytes(step);
@@ -91,9 +73,7 @@ impl Host {
         let disturber = self.disturb(step, interpreter);
         let text = match early {
             Some(reader) => self.read(reader, deadline),
-            None if step.reading == Reading::Late => {
-                self.reader().and_then(|reader| self.read(reader, deadline))
-            }
+            None if step.reading == Reading::Late => self.read(self.reader()?, deadline),
             None => self.read_blocking(deadline),
         };
         if let Some(disturber) = disturber {
@@ -113,9 +93,7 @@ impl Host {
                 document["seq"] = self.seq.into();
                 (document.to_string().into_bytes(), self.seq)
             }
-            Request::Bytes(text, seq) => {
-                (text.chars().map(|char| u8::try_from(u32::from(char)).unwrap_or(b'?')).collect(), *seq)
-            }
+            Request::Bytes(text, seq) => (latin_1(text), *seq),
             Request::TooLarge => {
                 let code = "x".repeat(MAX_REQUEST_BYTES);
                 (json!({"seq": self.seq, "code": code}).to_string().into_bytes(), self.seq)
@@ -124,7 +102,7 @@ impl Host {
     }
 
     fn reader(&self) -> Result<File, Defect> {
-        open(&self.worker.control.response_fifo(), true).map_err(|error| broken(&error))
+        self.worker.try_responses().map_err(broken)
     }
 
     /// A reader that is there before the request. A response that it finds is one too many.
@@ -137,16 +115,16 @@ impl Host {
     }
 
     fn write(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), Defect> {
-        let mut fifo = open(&self.worker.control.command_fifo(), false).map_err(|error| broken(&error))?;
+        let mut fifo = self.worker.try_commands().map_err(broken)?;
         let mut rest = bytes;
         while !rest.is_empty() {
             match fifo.write(rest) {
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.check_alive(deadline, "the request is not read")?;
-                    is_ready(&fifo, PollFlags::POLLOUT, LOOK_EVERY);
+                    let _looked_again = is_ready(&fifo, PollFlags::POLLOUT, LOOK_EVERY);
                 }
-                Err(error) => return Err(broken(&error)),
+                Err(error) => return Err(broken(error)),
             }
         }
         Ok(())
@@ -169,7 +147,7 @@ impl Host {
                     let what = format!("readable, but nothing to read, after {} bytes", text.len());
                     return Err(Defect::new(Class::Damaged, what));
                 }
-                Err(error) => return Err(broken(&error)),
+                Err(error) => return Err(broken(error)),
             }
         }
     }
@@ -185,11 +163,12 @@ impl Host {
         });
         loop {
             match receiver.recv_timeout(LOOK_EVERY) {
-                Ok(text) => return text.map_err(|error| broken(&error)),
+                Ok(text) => return text.map_err(broken),
                 Err(_) => {
                     if let Err(defect) = self.check_alive(deadline, "no response") {
                         // A writer that comes and goes ends the thread. There may be no reader any more.
-                        let _end_of_file = open(&path, false);
+                        let mut writer = OpenOptions::new();
+                        let _end_of_file = writer.write(true).custom_flags(libc::O_NONBLOCK).open(&path);
                         return Err(defect);
                     }
                 }
@@ -199,10 +178,8 @@ impl Host {
 
     /// Fails if the deadline has passed or the worker has ended.
     fn check_alive(&mut self, deadline: Instant, what: &str) -> Result<(), Defect> {
-        if let Ok(Some(status)) = self.worker.child.try_wait() {
-            self.worker.status = Some(status);
-            let log = fs::read_to_string(self.worker.control.log_file()).unwrap_or_default();
-            return Err(Defect::new(Class::WorkerDied, format!("{status}: {}", log.trim())));
+        if let Some(status) = self.worker.ended() {
+            return Err(Defect::new(Class::WorkerDied, format!("{status}: {}", self.worker.log().trim())));
         }
         if Instant::now() < deadline {
             return Ok(());
@@ -255,7 +232,7 @@ impl Host {
             let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
             let line = rollup.lines().find(|line| line.starts_with("Anonymous:"))?;
             resources.memory_kib += line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?;
-            resources.descriptors += crate::descriptors(pid).ok()?.others;
+            resources.descriptors += descriptors(pid).ok()?.others;
         }
         Some(resources)
     }
@@ -269,11 +246,7 @@ impl Host {
             End::KillGuard => signal_to(Some(self.worker.pid()), libc::SIGKILL),
             End::KillServer => signal_to(children(self.worker.pid()).first().copied(), libc::SIGKILL),
         }
-        let is_over = |host: &mut Self| {
-            host.worker.status = host.worker.child.try_wait().ok().flatten();
-            host.worker.status.is_some()
-        };
-        if !wait_until(begun + LONGEST_END, || is_over(&mut self)) {
+        if !holds_within(LONGEST_END, || self.worker.ended().is_some()) {
             let what = format!("the worker goes on {LONGEST_END:?} after {end:?}");
             return Err(Defect::new(Class::Wedge, what));
         }
@@ -282,28 +255,22 @@ impl Host {
             End::Term | End::Shutdown => Duration::ZERO,
             End::KillGuard | End::KillServer => LONGEST_END,
         };
-        if !wait_until(Instant::now() + patience, || self.worker.processes().is_empty()) {
+        if !holds_within(patience, || self.worker.processes().is_empty()) {
             let what = format!("after {end:?}: {:?}", self.worker.processes());
             return Err(Defect::new(Class::LeftBehind, what));
         }
-        if !wait_until(Instant::now() + patience, || !self.worker.control.ready_flag().exists()) {
+        if !holds_within(patience, || !self.worker.control.ready_flag().exists()) {
             return Err(Defect::new(Class::LeftBehind, format!("the ready flag, after {end:?}")));
         }
         Ok(())
     }
-}
 
-impl Host {
     /// Ends what a defect has left, by force.
     pub(crate) fn abandon(mut self) {
         signal_to(children(self.worker.pid()).first().copied(), libc::SIGKILL);
-        let ended = |host: &mut Self| {
-            host.worker.status = host.worker.child.try_wait().ok().flatten();
-            host.worker.status.is_some()
-        };
-        if !wait_until(Instant::now() + LONGEST_END, || ended(&mut self)) {
+        if !holds_within(LONGEST_END, || self.worker.ended().is_some()) {
             signal_to(Some(self.worker.pid()), libc::SIGKILL);
-            self.worker.status = self.worker.child.wait().ok();
+            self.worker.wait();
         }
         for (pid, _) in self.worker.processes() {
             signal_to(Some(pid), libc::SIGKILL);
@@ -320,26 +287,15 @@ fn understand(text: &[u8], seq: i64) -> Result<Response, Defect> {
     }
     let value: Value =
         serde_json::from_slice(text).map_err(|error| damaged(format!("{error}: {:?}", excerpt())))?;
-    let mut fields: Vec<_> = value.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
-    fields.sort_unstable();
-    if fields != FIELDS {
-        return Err(damaged(format!("the fields are {fields:?}")));
+    let response: Response =
+        serde_json::from_value(value.clone()).map_err(|error| damaged(error.to_string()))?;
+    if json!(response) != value {
+        return Err(damaged(format!("fields are missing or unknown: {:?}", excerpt())));
     }
-    let response: Response = serde_json::from_value(value).map_err(|error| damaged(error.to_string()))?;
     if response.seq != seq {
         return Err(damaged(format!("seq {} in place of {seq}: {:?}", response.seq, excerpt())));
     }
     Ok(response)
-}
-
-fn open(path: &Path, is_reader: bool) -> io::Result<File> {
-    OpenOptions::new().read(is_reader).write(!is_reader).custom_flags(libc::O_NONBLOCK).open(path)
-}
-
-fn is_ready(file: &File, flags: PollFlags, limit: Duration) -> bool {
-    let mut fds = [PollFd::new(file.as_fd(), flags)];
-    let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-    poll(&mut fds, limit).is_ok_and(|count| count > 0)
 }
 
 fn signal_to(pid: Option<Pid>, signal: i32) {
@@ -354,18 +310,6 @@ fn interpreter_of(guard: Pid) -> Option<Pid> {
     children(server).first().copied()
 }
 
-fn broken(error: &io::Error) -> Defect {
+fn broken(error: io::Error) -> Defect {
     Defect::new(Class::WorkerDied, format!("the FIFOs are broken: {error}"))
-}
-
-fn wait_until(deadline: Instant, mut condition: impl FnMut() -> bool) -> bool {
-    loop {
-        if condition() {
-            return true;
-        }
-        if Instant::now() >= deadline {
-            return false;
-        }
-        thread::sleep(crate::LOOK_EVERY);
-    }
 }

@@ -7,12 +7,12 @@ use super::draw::{Draw, NAMES, Productions};
 use super::step::{Effect, Step};
 
 pub(super) const PRODUCTIONS: Productions = &[
-    (120, set),
+    (120, |draw| draw.set(quote, "NAME = VALUE", &["; ", "\n"])),
     (40, append),
     (15, unset),
     (100, show),
     (30, |_| show_all()),
-    (30, function),
+    (30, |draw| draw.assign("def", "f1", quote, "def f1():\n    return VALUE")),
     (30, prints),
     (30, result),
     (12, large_result),
@@ -20,7 +20,7 @@ pub(super) const PRODUCTIONS: Productions = &[
     (20, syntax_error),
     (15, exit),
     (20, input),
-    (12, large_output),
+    (12, |draw| draw.large_output("import sys\nsys.stdout.write('abcdefghijklmno\\n' * LINES) and None")),
     (12, raw_output),
     (12, other_stdout),
     (6, closed_descriptors),
@@ -29,7 +29,7 @@ pub(super) const PRODUCTIONS: Productions = &[
     (12, asyncio),
     (12, subprocess),
     (6, daemon),
-    (10, signal_handler),
+    (10, |draw| draw.assign_word("signal handler", "!usr1", SIGNAL_HANDLER)),
     (20, change_directory),
     (25, answer),
     (6, odd_answer),
@@ -43,6 +43,9 @@ pub(super) const PRODUCTIONS: Productions = &[
     (3, deaf),
     (6, slow),
 ];
+
+const SIGNAL_HANDLER: &str =
+    "import signal, os\nh = signal.signal(10, lambda *_: 'VALUE')\nos.kill(os.getpid(), 10)";
 
 /// The builtins that are broken, one at a time.
 const BUILTINS: [&str; 6] = ["open", "len", "repr", "isinstance", "print", "str"];
@@ -82,24 +85,6 @@ fn quote(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-fn set_to(name: &str, value: &str) -> Effect {
-    Effect::Set(name.to_owned(), value.to_owned())
-}
-
-fn print(text: &str) -> Effect {
-    Effect::Print(text.to_owned())
-}
-
-fn set(draw: &mut Draw<'_>) -> Step {
-    let (mut code, mut effects) = (Vec::new(), Vec::new());
-    for _ in 0..draw.rng.u32(1..4) {
-        let (name, value) = (draw.name(), draw.value());
-        code.push(format!("{name} = {}", quote(&value)));
-        effects.push(set_to(name, &value));
-    }
-    Step::new("set", code.join(draw.pick(&["; ", "\n"]))).effects(effects)
-}
-
 fn append(draw: &mut Draw<'_>) -> Step {
     let (name, value) = (draw.name(), draw.value());
     let code = format!("{name} = globals().get('{name}', '') + {}", quote(&value));
@@ -111,12 +96,6 @@ fn unset(draw: &mut Draw<'_>) -> Step {
     Step::new("del", format!("{name} = 1; del {name}")).effects([Effect::Unset(name.to_owned())])
 }
 
-fn function(draw: &mut Draw<'_>) -> Step {
-    let value = draw.value();
-    let code = format!("def f1():\n    return {}", quote(&value));
-    Step::new("def", code).effects([set_to("f1", &value)])
-}
-
 fn prints(draw: &mut Draw<'_>) -> Step {
     let (out, err) = (draw.value(), draw.value());
     let code = format!(
@@ -124,13 +103,14 @@ fn prints(draw: &mut Draw<'_>) -> Step {
         quote(&out),
         quote(&err)
     );
-    let effects = [print(&format!("{out}\n")), Effect::Complain(format!("{err}\n")), print("end")];
+    let effects =
+        [Effect::print(&format!("{out}\n")), Effect::complain(&format!("{err}\n")), Effect::print("end")];
     Step::new("print", code).effects(effects)
 }
 
 fn result(draw: &mut Draw<'_>) -> Step {
     let (name, value) = (draw.name(), draw.word());
-    let effects = [set_to(name, &value), Effect::Result(format!("'{value}'"))];
+    let effects = [Effect::set(name, &value), Effect::Result(format!("'{value}'"))];
     Step::new("result", format!("{name} = '{value}'\n{name}")).effects(effects)
 }
 
@@ -152,7 +132,7 @@ fn exception(draw: &mut Draw<'_>) -> Step {
         ("def f(): f()\nf()", "RecursionError"),
     ]);
     let code = format!("{name} = {}\n{code}", quote(&value));
-    Step::new("exception", code).effects([set_to(name, &value)]).raises(kind)
+    Step::new("exception", code).effects([Effect::set(name, &value)]).raises(kind)
 }
 
 fn syntax_error(draw: &mut Draw<'_>) -> Step {
@@ -169,17 +149,9 @@ fn input(_: &mut Draw<'_>) -> Step {
     Step::new("input", "input()").raises("EOFError")
 }
 
-fn large_output(draw: &mut Draw<'_>) -> Step {
-    let kib = draw.pick(&[5, 64, 300, 3000]) + draw.rng.usize(..9);
-    let code = format!("import sys\nsys.stdout.write('abcdefghijklmno\\n' * {}) and None", kib << 6);
-    let step =
-        Step::new("large output", code).effects([Effect::Fill("abcdefghijklmno\n".to_owned(), kib << 6)]);
-    if draw.rng.bool() { step } else { step.field("max_output_bytes", draw.rng.u32(256..4096)) }
-}
-
 fn raw_output(_: &mut Draw<'_>) -> Step {
     let code = "import os, sys\nprint('a\\ud800')\nos.write(1, b'\\xff\\x00\\n')\nos.write(2, b'e') and None";
-    let effects = [print("a\\ud800\n\u{fffd}\0\n"), Effect::Complain("e".to_owned())];
+    let effects = [Effect::print("a\\ud800\n\u{fffd}\0\n"), Effect::complain("e")];
     Step::new("raw output", code).effects(effects)
 }
 
@@ -201,7 +173,7 @@ fn thread(draw: &mut Draw<'_>) -> Step {
     let (name, value, word) = (draw.name(), draw.value(), draw.word());
     let late = "import threading, time, sys\nthreading.Thread(daemon=True, target=lambda: (time.sleep(0.02), sys.stdout.write('~bg";
     let code = format!("{late}{word}~\\n'))).start()\n{name} = {}", quote(&value));
-    Step::new("thread", code).effects([Effect::Noisy, set_to(name, &value)])
+    Step::new("thread", code).effects([Effect::Noisy, Effect::set(name, &value)])
 }
 
 fn fork(draw: &mut Draw<'_>) -> Step {
@@ -211,7 +183,7 @@ fn fork(draw: &mut Draw<'_>) -> Step {
         "import os, sys\n{name} = {}\npid = os.fork()\nif pid == 0:\n    {name} = 'child'\n    {child}\nelse:\n    os.waitpid(pid, 0)",
         quote(&value)
     );
-    Step::new("fork", code).effects([set_to(name, &value)])
+    Step::new("fork", code).effects([Effect::set(name, &value)])
 }
 
 fn asyncio(draw: &mut Draw<'_>) -> Step {
@@ -223,7 +195,7 @@ fn asyncio(draw: &mut Draw<'_>) -> Step {
     ]);
     let end = if how.contains("run") { "))" } else { ")" };
     Step::new("asyncio", format!("{head}\n{name} = {how}{}{end}", quote(&value)))
-        .effects([set_to(name, &value)])
+        .effects([Effect::set(name, &value)])
 }
 
 fn subprocess(draw: &mut Draw<'_>) -> Step {
@@ -232,7 +204,7 @@ fn subprocess(draw: &mut Draw<'_>) -> Step {
         "import subprocess\nsubprocess.run('echo {word}; cat; echo err >&2; exit 3', shell=True).returncode"
     );
     let effects =
-        [print(&format!("{word}\n")), Effect::Complain("err\n".to_owned()), Effect::Result("3".to_owned())];
+        [Effect::print(&format!("{word}\n")), Effect::complain("err\n"), Effect::Result("3".to_owned())];
     Step::new("subprocess", code).effects(effects)
 }
 
@@ -245,13 +217,6 @@ fn daemon(draw: &mut Draw<'_>) -> Step {
         "import threading, time; t = threading.Thread(target=time.sleep, args=(1000,)); t.start()",
     ]);
     Step::new("daemon", code).effects([Effect::Noisy])
-}
-
-fn signal_handler(draw: &mut Draw<'_>) -> Step {
-    let value = draw.word();
-    let code =
-        format!("import signal, os\nh = signal.signal(10, lambda *_: '{value}')\nos.kill(os.getpid(), 10)");
-    Step::new("signal handler", code).effects([set_to("!usr1", &value)])
 }
 
 fn change_directory(draw: &mut Draw<'_>) -> Step {
@@ -293,7 +258,7 @@ fn crash(draw: &mut Draw<'_>, kind: &str, code: &str) -> Step {
     let value = draw.value();
     let code = format!("import os, sys\nv1 = {}\nprint('last'); sys.stdout.flush()\n{code}", quote(&value));
     Step::new(kind, code)
-        .effects([set_to("v1", &value), print("last\n")])
+        .effects([Effect::set("v1", &value), Effect::print("last\n")])
         .ends(Outcome::Crashed, State::Reset)
 }
 
@@ -346,7 +311,7 @@ fn endless(draw: &mut Draw<'_>, kind: &str, code: &str) -> Step {
     // The limit must not pass while the package is imported.
     let limit = if is_package { 1.5 } else { f64::from(draw.rng.u32(1..30)) / 100.0 };
     Step::new(kind, code)
-        .effects([set_to(name, &value), Effect::Noisy])
+        .effects([Effect::set(name, &value), Effect::Noisy])
         .ends(Outcome::TimedOut, State::Kept)
         .field("timeout", limit)
 }
@@ -392,5 +357,7 @@ fn slow(draw: &mut Draw<'_>) -> Step {
         quote(&first),
         quote(&second)
     );
-    Step::new("slow", code).effects([set_to(name, &first), set_to(name, &second)]).with_free_output()
+    Step::new("slow", code)
+        .effects([Effect::set(name, &first), Effect::set(name, &second)])
+        .with_free_output()
 }

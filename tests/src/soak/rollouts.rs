@@ -9,16 +9,15 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use nix::sys::signal::{Signal, kill};
-use rlm_env::model::{HttpModel, Models, ModelsConfig, Retries};
 use rlm_env::root_tool::{Tool, Value};
 use rlm_env::trajectory::{self, Event, Line, Writer};
-use rlm_env::{Control, Host, HostConfig, ReplLanguage, RolloutConfig, RolloutResult, StopReason};
+use rlm_env::{Control, Host, ReplLanguage, RolloutConfig, RolloutResult, StopReason};
 use serde_json::json;
 
 use super::defect::{Class, Defect};
 use super::frame::Language;
-use crate::scripted_model::{Rule, ScriptedModel};
-use crate::{MARK, marked_processes};
+use crate::process::{marked_env, marked_processes};
+use crate::scripted_model::{Rule, ScriptedModel, calling};
 
 /// The time in which every rollout here must have ended, however busy the machine is.
 const LONGEST: Duration = Duration::from_secs(90);
@@ -150,7 +149,7 @@ impl Script {
         std::fs::create_dir(&place).map_err(|error| defect(&error))?;
         let model = ScriptedModel::start(self.rules());
         let result = runtime.block_on(async {
-            let host = Host::start(host_config(&model, &place)).await.map_err(|error| defect(&error))?;
+            let host = Host::start(model.host_config(&place)).await.map_err(|error| defect(&error))?;
             let control = Control::new();
             let config = self.config(python, mark, &file)?;
             let result = {
@@ -187,11 +186,7 @@ impl Script {
         config.limits.timeout = self.timeout;
         config.limits.call_timeout = CALL_TIMEOUT;
         config.root_tools = vec![twice()?];
-        config.env = vec![
-            (MARK.into(), mark.into()),
-            ("RLM_PASS_ENV".into(), MARK.into()),
-            ("RLM_PYTHON".into(), python.into()),
-        ];
+        config.env = marked_env(mark, python);
         config.sinks = vec![Arc::new(Writer::append(file).map_err(|error| defect(&error))?)];
         Ok(config)
     }
@@ -236,12 +231,11 @@ impl Script {
             Turn::Talk | Turn::Babble | Turn::Stumble => (String::new(), String::new()),
         };
         let code = if self.language == ReplLanguage::Bash { bash } else { python };
-        let arguments =
-            if turn == Turn::Babble { "{\"code".to_owned() } else { json!({"code": code}).to_string() };
-        json!({"role": "assistant", "content": null, "tool_calls": [
-            {"id": format!("call-{at}"), "type": "function",
-             "function": {"name": self.language.tool_name(), "arguments": arguments}},
-        ]})
+        let mut message = calling(self.language.tool_name(), &code);
+        if turn == Turn::Babble {
+            message["tool_calls"][0]["function"]["arguments"] = "{\"code".into();
+        }
+        message
     }
 
     async fn disturb(&self, control: &Control, mark: &str) {
@@ -302,20 +296,6 @@ impl Script {
             (None, _) => true,
         };
         if is_drafted { Ok(()) } else { wrong("nothing gave this answer") }
-    }
-}
-
-fn host_config(model: &ScriptedModel, dir: &Path) -> HostConfig {
-    let models = |name: &str| {
-        let mut config = ModelsConfig::new(model.base_url(), name);
-        config.retries = Retries { base: Duration::from_millis(1), ..Retries::default() };
-        Arc::new(Models::new(config).expect("the address of a running server is one"))
-    };
-    HostConfig {
-        env: crate::variables(),
-        dir: dir.to_owned(),
-        sub_models: Some(models("sub")),
-        ..HostConfig::new(crate::programs(), Arc::new(HttpModel::new(models("root"))))
     }
 }
 

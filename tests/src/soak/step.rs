@@ -132,6 +132,20 @@ pub enum Effect {
     Broken(bool),
 }
 
+impl Effect {
+    pub(crate) fn set(name: &str, value: &str) -> Self {
+        Self::Set(name.to_owned(), value.to_owned())
+    }
+
+    pub(crate) fn print(text: &str) -> Self {
+        Self::Print(text.to_owned())
+    }
+
+    pub(crate) fn complain(text: &str) -> Self {
+        Self::Complain(text.to_owned())
+    }
+}
+
 impl Step {
     /// A call that runs this code, changes and prints nothing, and ends well.
     pub(crate) fn new(kind: &str, code: impl Into<String>) -> Self {

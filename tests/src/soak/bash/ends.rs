@@ -4,7 +4,7 @@ use rlm_core::protocol::{Outcome, State};
 
 use super::super::draw::Draw;
 use super::super::step::{Effect, Step};
-use super::{complain, print, quote, set_to};
+use super::quote;
 
 pub(super) fn exit(draw: &mut Draw<'_>) -> Step {
     let (name, value, code) = (draw.name(), draw.value(), draw.rng.i32(0..256));
@@ -12,7 +12,7 @@ pub(super) fn exit(draw: &mut Draw<'_>) -> Step {
     let how = draw.pick(&["exit CODE", "(exit 1); exit CODE", "die() { exit CODE; }; die"]);
     let how = how.replace("CODE", &code.to_string());
     Step::new("exit", format!("{name}={}; {how}", quote(&value)))
-        .effects([set_to(name, &value), complain("exit\n")])
+        .effects([Effect::set(name, &value), Effect::complain("exit\n")])
         .ends(Outcome::Exited, State::Restored)
         .exit_code(code)
         .failing()
@@ -22,7 +22,7 @@ pub(super) fn errexit(draw: &mut Draw<'_>) -> Step {
     let (name, value) = (draw.name(), draw.value());
     let code = format!("set -e; {name}={}; echo before; false; echo never", quote(&value));
     Step::new("errexit", code)
-        .effects([Effect::Strict(true), set_to(name, &value), print("before\n")])
+        .effects([Effect::Strict(true), Effect::set(name, &value), Effect::print("before\n")])
         .ends(Outcome::Exited, State::Restored)
         .exit_code(1)
 }
@@ -35,7 +35,7 @@ pub(super) fn exit_trap(draw: &mut Draw<'_>) -> Step {
 pub(super) fn exit_with_trap(draw: &mut Draw<'_>) -> Step {
     let (word, value) = (draw.word(), draw.value());
     Step::new("exit with trap", format!("v1={}; trap 'echo {word}' EXIT; exit 5", quote(&value)))
-        .effects([set_to("v1", &value), Effect::AtExit(format!("{word}\n")), complain("exit\n")])
+        .effects([Effect::set("v1", &value), Effect::AtExit(format!("{word}\n")), Effect::complain("exit\n")])
         .ends(Outcome::Exited, State::Restored)
         .exit_code(5)
 }
@@ -43,7 +43,7 @@ pub(super) fn exit_with_trap(draw: &mut Draw<'_>) -> Step {
 pub(super) fn kill_itself(draw: &mut Draw<'_>) -> Step {
     let value = draw.value();
     Step::new("kill -9 $$", format!("v1={}; echo last; kill -9 $$; sleep 100", quote(&value)))
-        .effects([set_to("v1", &value), print("last\n")])
+        .effects([Effect::set("v1", &value), Effect::print("last\n")])
         .ends(Outcome::Exited, State::Reset)
         .exit_code(137)
 }
@@ -51,7 +51,7 @@ pub(super) fn kill_itself(draw: &mut Draw<'_>) -> Step {
 pub(super) fn hang_up(draw: &mut Draw<'_>) -> Step {
     let value = draw.value();
     Step::new("kill -HUP $$", format!("v1={}; kill -HUP $$; sleep 5", quote(&value)))
-        .effects([set_to("v1", &value)])
+        .effects([Effect::set("v1", &value)])
         .ends(Outcome::Exited, State::Restored)
         .exit_code(129)
 }
@@ -59,7 +59,7 @@ pub(super) fn hang_up(draw: &mut Draw<'_>) -> Step {
 pub(super) fn exec(draw: &mut Draw<'_>) -> Step {
     let (word, value) = (draw.word(), draw.value());
     Step::new("exec program", format!("v1={}; exec echo {word}", quote(&value)))
-        .effects([set_to("v1", &value), print(&format!("{word}\n"))])
+        .effects([Effect::set("v1", &value), Effect::print(&format!("{word}\n"))])
         .ends(Outcome::Exited, State::Reset)
         .exit_code(0)
 }
@@ -69,7 +69,7 @@ fn endless(draw: &mut Draw<'_>, kind: &str, code: &str) -> Step {
     let (name, value) = (draw.name(), draw.value());
     let code = format!("{name}={}; {code}", quote(&value));
     Step::new(kind, code)
-        .effects([set_to(name, &value)])
+        .effects([Effect::set(name, &value)])
         .ends(Outcome::TimedOut, State::Kept)
         .field("timeout", f64::from(draw.rng.u32(1..30)) / 100.0)
         .failing()

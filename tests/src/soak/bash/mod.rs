@@ -6,20 +6,20 @@ use super::draw::{Draw, Productions};
 use super::step::{Effect, Step};
 
 pub(super) const PRODUCTIONS: Productions = &[
-    (120, set),
+    (120, |draw| draw.set(quote, "NAME=VALUE", &["; ", "\n", " && "])),
     (40, append),
     (15, unset),
     (100, show),
     (30, |_| show_all()),
-    (25, function),
-    (15, alias),
-    (15, array),
+    (25, |draw| draw.assign("function", "f1", quote, "f1() { local l=1; printf '%s\\n' VALUE; }")),
+    (15, |draw| draw.assign_word("alias", "a1", "alias a1='echo VALUE'")),
+    (15, |draw| draw.assign("array", "array", quote, "array=(x VALUE y)")),
     (15, map),
-    (15, export),
+    (15, |draw| draw.assign("export", "exported", quote, "export exported=VALUE")),
     (10, noglob),
-    (10, umask),
-    (10, parameters),
-    (10, trap),
+    (10, |_| Step::new("umask", "umask 027").effects([Effect::set("umask", "0027")])),
+    (10, |draw| draw.assign("set --", "parameter", quote, "set -- VALUE b")),
+    (10, |draw| draw.assign_word("trap USR1", "!usr1", "trap 'echo VALUE' USR1")),
     (10, descriptor),
     (12, trace),
     (10, strict),
@@ -33,7 +33,7 @@ pub(super) const PRODUCTIONS: Productions = &[
     (15, here_document),
     (30, syntax_error),
     (20, reader),
-    (12, large_output),
+    (12, |draw| draw.large_output("yes abcdefghijklmno | head -c BYTES")),
     (20, without_newline),
     (15, binary),
     (15, exit_code),
@@ -101,28 +101,6 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-fn set_to(name: &str, value: &str) -> Effect {
-    Effect::Set(name.to_owned(), value.to_owned())
-}
-
-fn print(text: &str) -> Effect {
-    Effect::Print(text.to_owned())
-}
-
-fn complain(text: &str) -> Effect {
-    Effect::Complain(text.to_owned())
-}
-
-fn set(draw: &mut Draw<'_>) -> Step {
-    let (mut code, mut effects) = (Vec::new(), Vec::new());
-    for _ in 0..draw.rng.u32(1..4) {
-        let (name, value) = (draw.name(), draw.value());
-        code.push(format!("{name}={}", quote(&value)));
-        effects.push(set_to(name, &value));
-    }
-    Step::new("set", code.join(draw.pick(&["; ", "\n", " && "]))).effects(effects)
-}
-
 fn append(draw: &mut Draw<'_>) -> Step {
     let (name, value) = (draw.name(), draw.value());
     Step::new("append", format!("{name}+={}", quote(&value)))
@@ -134,57 +112,22 @@ fn unset(draw: &mut Draw<'_>) -> Step {
     Step::new("unset", format!("unset {name}")).effects([Effect::Unset(name.to_owned())])
 }
 
-fn function(draw: &mut Draw<'_>) -> Step {
-    let value = draw.value();
-    let code = format!("f1() {{ local l=1; printf '%s\\n' {}; }}", quote(&value));
-    Step::new("function", code).effects([set_to("f1", &value)])
-}
-
-fn alias(draw: &mut Draw<'_>) -> Step {
-    let value = draw.word();
-    Step::new("alias", format!("alias a1='echo {value}'")).effects([set_to("a1", &value)])
-}
-
-fn array(draw: &mut Draw<'_>) -> Step {
-    let value = draw.value();
-    Step::new("array", format!("array=(x {} y)", quote(&value))).effects([set_to("array", &value)])
-}
-
 fn map(draw: &mut Draw<'_>) -> Step {
     let value = draw.value();
     let code = format!("declare -A map; map=(['a key']={})", quote(&value));
-    Step::new("map", code).effects([Effect::Unset("map".to_owned()), set_to("map", &value)])
-}
-
-fn export(draw: &mut Draw<'_>) -> Step {
-    let value = draw.value();
-    Step::new("export", format!("export exported={}", quote(&value))).effects([set_to("exported", &value)])
+    Step::new("map", code).effects([Effect::Unset("map".to_owned()), Effect::set("map", &value)])
 }
 
 fn noglob(draw: &mut Draw<'_>) -> Step {
     if draw.rng.bool() {
-        return Step::new("set -f", "set -f").effects([set_to("noglob", "on")]);
+        return Step::new("set -f", "set -f").effects([Effect::set("noglob", "on")]);
     }
     Step::new("set +f", "set +f").effects([Effect::Unset("noglob".to_owned())])
 }
 
-fn umask(_: &mut Draw<'_>) -> Step {
-    Step::new("umask", "umask 027").effects([set_to("umask", "0027")])
-}
-
-fn parameters(draw: &mut Draw<'_>) -> Step {
-    let value = draw.value();
-    Step::new("set --", format!("set -- {} b", quote(&value))).effects([set_to("parameter", &value)])
-}
-
-fn trap(draw: &mut Draw<'_>) -> Step {
-    let value = draw.word();
-    Step::new("trap USR1", format!("trap 'echo {value}' USR1")).effects([set_to("!usr1", &value)])
-}
-
 fn descriptor(draw: &mut Draw<'_>) -> Step {
     if draw.rng.bool() {
-        return Step::new("exec 7>", "exec 7>/dev/full").effects([set_to("!fd7", "/dev/full")]);
+        return Step::new("exec 7>", "exec 7>/dev/full").effects([Effect::set("!fd7", "/dev/full")]);
     }
     Step::new("exec 7>&-", "exec 7>&-").effects([Effect::Unset("!fd7".to_owned())])
 }
@@ -192,7 +135,7 @@ fn descriptor(draw: &mut Draw<'_>) -> Step {
 fn trace(draw: &mut Draw<'_>) -> Step {
     let is_on = draw.rng.bool();
     let code = if is_on { "set -x; echo one" } else { "{ set +x; } 2>/dev/null; echo one" };
-    Step::new("set -x", code).effects([Effect::Trace(is_on), print("one\n")])
+    Step::new("set -x", code).effects([Effect::Trace(is_on), Effect::print("one\n")])
 }
 
 fn strict(draw: &mut Draw<'_>) -> Step {
@@ -203,7 +146,7 @@ fn strict(draw: &mut Draw<'_>) -> Step {
 fn unset_variable(draw: &mut Draw<'_>) -> Step {
     let (name, value) = (draw.name(), draw.value());
     let code = format!("set +u; {name}={}; set -u; echo \"$nowhere\"; echo never", quote(&value));
-    let effects = [set_to(name, &value), complain("bash: nowhere: unbound variable\n")];
+    let effects = [Effect::set(name, &value), Effect::complain("bash: nowhere: unbound variable\n")];
     Step::new("set -u", code).effects(effects).failing()
 }
 
@@ -212,7 +155,7 @@ fn redirect_output(draw: &mut Draw<'_>) -> Step {
         0 => Step::new("exec >file", "exec >>out").effects([Effect::Mute(true)]),
         1 => Step::new("exec >&-", "exec >/dev/null 2>/dev/tty").effects([Effect::Mute(true)]),
         _ => Step::new("exec >tty", "exec >/dev/tty 2>&1; echo back")
-            .effects([Effect::Mute(false), print("back\n")]),
+            .effects([Effect::Mute(false), Effect::print("back\n")]),
     }
 }
 
@@ -227,7 +170,7 @@ fn background(draw: &mut Draw<'_>) -> Step {
     let code = format!("{job}\n{name}={}; printf '%s\\n' \"${name}\"", quote(&value));
     Step::new("background", code).effects([
         Effect::Noisy,
-        set_to(name, &value),
+        Effect::set(name, &value),
         Effect::Show(name.to_owned()),
     ])
 }
@@ -251,13 +194,14 @@ fn stopped(_: &mut Draw<'_>) -> Step {
 fn subshell(draw: &mut Draw<'_>) -> Step {
     let (name, value) = (draw.name(), draw.value());
     let code = format!("({name}={}; printf '%s\\n' \"${name}\"; exit 3)", quote(&value));
-    Step::new("subshell", code).effects([print(&format!("{value}\n"))]).exit_code(3).failing()
+    Step::new("subshell", code).effects([Effect::print(&format!("{value}\n"))]).exit_code(3).failing()
 }
 
 fn here_document(draw: &mut Draw<'_>) -> Step {
     let (name, value) = (draw.name(), draw.word());
     let code = format!("{name}={value}\ncat <<EOF | tr w W\n${name} \"q'\nEOF\ncat <<'EOF'\n$x\nEOF");
-    let effects = [set_to(name, &value), print(&format!("{} \"q'\n$x\n", value.replace('w', "W")))];
+    let effects =
+        [Effect::set(name, &value), Effect::print(&format!("{} \"q'\n$x\n", value.replace('w', "W")))];
     Step::new("here-document", code).effects(effects)
 }
 
@@ -277,7 +221,7 @@ fn syntax_error(draw: &mut Draw<'_>) -> Step {
         ("echo a | | b", "bash: syntax error near unexpected token `|'\n"),
     ];
     let (code, message) = draw.pick(&CASES);
-    Step::new("syntax error", code).effects([complain(message)]).failing()
+    Step::new("syntax error", code).effects([Effect::complain(message)]).failing()
 }
 
 fn reader(draw: &mut Draw<'_>) -> Step {
@@ -289,25 +233,20 @@ fn reader(draw: &mut Draw<'_>) -> Step {
         "read -t 5 -n 1 key </dev/null; echo after",
     ]);
     let is_set = code.starts_with("read v1");
-    Step::new("reader", code).effects(is_set.then(|| set_to("v1", ""))).effects([print("after\n")]).failing()
-}
-
-fn large_output(draw: &mut Draw<'_>) -> Step {
-    let kib = draw.pick(&[5, 64, 300, 3000]) + draw.rng.usize(..9);
-    let code = format!("yes abcdefghijklmno | head -c {}", kib << 10);
-    let step =
-        Step::new("large output", code).effects([Effect::Fill("abcdefghijklmno\n".to_owned(), kib << 6)]);
-    if draw.rng.bool() { step } else { step.field("max_output_bytes", draw.rng.u32(256..4096)) }
+    Step::new("reader", code)
+        .effects(is_set.then(|| Effect::set("v1", "")))
+        .effects([Effect::print("after\n")])
+        .failing()
 }
 
 fn without_newline(draw: &mut Draw<'_>) -> Step {
     let word = draw.word();
-    Step::new("no newline", format!("printf {word}")).effects([print(&word)])
+    Step::new("no newline", format!("printf {word}")).effects([Effect::print(&word)])
 }
 
 fn binary(_: &mut Draw<'_>) -> Step {
     Step::new("binary", "printf '\\377\\376x\\0\\001\\033\\n'")
-        .effects([print("\u{fffd}\u{fffd}x\0\u{1}\u{1b}\n")])
+        .effects([Effect::print("\u{fffd}\u{fffd}x\0\u{1}\u{1b}\n")])
 }
 
 fn exit_code(draw: &mut Draw<'_>) -> Step {
@@ -344,7 +283,8 @@ fn large_answer(draw: &mut Draw<'_>) -> Step {
 fn killed_child(draw: &mut Draw<'_>) -> Step {
     let word = draw.word();
     let code = format!("sh -c 'kill -9 $$' || echo \"$? {word}\"");
-    Step::new("killed child", code).effects([complain("Killed\n"), print(&format!("137 {word}\n"))])
+    Step::new("killed child", code)
+        .effects([Effect::complain("Killed\n"), Effect::print(&format!("137 {word}\n"))])
 }
 
 /// A call that lasts long enough to be disturbed.
@@ -353,7 +293,7 @@ fn slow(draw: &mut Draw<'_>) -> Step {
     let (first, second) = (draw.value(), draw.value());
     let code = format!("{name}={}; sleep 0.02; sleep 0.02; {name}={}", quote(&first), quote(&second));
     Step::new("slow", code)
-        .effects([set_to(name, &first), set_to(name, &second)])
+        .effects([Effect::set(name, &first), Effect::set(name, &second)])
         .with_free_output()
         .failing()
 }

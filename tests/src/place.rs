@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -11,7 +12,8 @@ use crate::process::{assert_no_marked_process, marked_processes, marking};
 use crate::{default_python, program};
 
 /// A place for programs: the directories `work`, `tmp` and `home`, without any files of the user. Programs started by
-/// [`Self::command`] carry the place's mark, and so do the sessions that they start.
+/// [`Self::command`] carry the place's mark, and so do the sessions that they start. When it is dropped, no process and no
+/// temporary file may be left.
 #[derive(Debug)]
 pub struct Place {
     dir: TempDir,
@@ -107,5 +109,13 @@ impl Place {
         assert_no_marked_process(&self.mark);
         let left: Vec<_> = fs::read_dir(self.path("tmp")).unwrap().collect();
         assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            self.assert_nothing_left();
+        }
     }
 }

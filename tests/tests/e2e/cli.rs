@@ -2,10 +2,9 @@
 
 use std::process::{Command, Output, Stdio};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use rlm_core::protocol::Response;
-use rlm_tests::{default_python, program};
+use rlm_tests::{Place, default_python, program, signal};
 
 fn rlm(args: &[&str]) -> Output {
     Command::new(program("rlm")).args(args).stdin(Stdio::null()).output().unwrap()
@@ -17,7 +16,7 @@ fn text(bytes: &[u8]) -> &str {
 
 #[test]
 fn a_reader_that_has_had_enough_gets_no_message() {
-    let place = rlm_tests::Place::new();
+    let place = Place::new();
     for args in [&["exec", "seq 200000", "echo more"][..], &["exec", "--json", "seq 200000", "echo more"]] {
         let mut child = place.rlm(args).spawn().unwrap();
         let mut begin = [0; 10];
@@ -26,22 +25,15 @@ fn a_reader_that_has_had_enough_gets_no_message() {
         let output = child.wait_with_output().unwrap();
         assert_eq!((text(&output.stderr), output.status.code()), ("", Some(3)));
     }
-    place.assert_nothing_left();
 }
 
 #[test]
 fn exec_runs_calls_in_one_session() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("data"), "1\n2\n").unwrap();
-    let workdir = dir.path().to_str().unwrap();
-    let output = rlm(&[
-        "exec",
-        "--workdir",
-        workdir,
-        "n=$(wc -l <data)",
-        "echo $n lines",
-        "RLM_CONTENT=$n; RLM_READY=1",
-    ]);
+    let place = Place::new();
+    place.write("data", "1\n2\n");
+    let workdir = place.path("work").display().to_string();
+    let codes = ["n=$(wc -l <data)", "echo $n lines", "RLM_CONTENT=$n; RLM_READY=1"];
+    let output = rlm(&[&["exec", "--workdir", &workdir][..], &codes].concat());
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("2 lines\n2\n", ""));
     assert_eq!(output.status.code(), Some(0));
 }
@@ -137,22 +129,11 @@ fn exec_reads_calls_from_standard_input() {
 
 #[test]
 fn an_interrupt_stops_the_running_call_and_ends_exec_in_order() {
-    let dir = tempfile::tempdir().unwrap();
-    let child = Command::new(program("rlm"))
-        .args([
-            "exec",
-            "--workdir",
-            dir.path().to_str().unwrap(),
-            "echo partial; sh -c ': >started; exec sleep 1000'",
-            "echo never",
-        ])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    rlm_tests::wait_until("the call runs", || dir.path().join("started").exists());
-    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+    let place = Place::new();
+    let code = "echo partial; sh -c ': >started; exec sleep 1000'";
+    let child = place.rlm(&["exec", code, "echo never"]).spawn().unwrap();
+    rlm_tests::wait_until("the call runs", || place.file("started").exists());
+    signal(&child, Signal::SIGINT);
     let output = child.wait_with_output().unwrap();
     assert_eq!((text(&output.stdout), output.status.code()), ("partial\n\n", Some(1)));
     assert_eq!(text(&output.stderr), "rlm: call 1 was interrupted\n");
@@ -160,33 +141,24 @@ fn an_interrupt_stops_the_running_call_and_ends_exec_in_order() {
 
 #[test]
 fn errors_have_a_message_and_an_exit_status() {
-    let cases: [(&[&str], i32, &str); 7] = [
-        (&["exec"], 2, "required arguments were not provided"),
-        (&["exec", "--call-timeout", "soon", ":"], 2, "expected a number of seconds above 0"),
+    for (args, code, message) in [
+        ("exec", 2, "required arguments were not provided"),
+        ("exec --call-timeout soon :", 2, "expected a number of seconds above 0"),
+        ("exec --language perl :", 2, "unknown REPL language `perl`: expected `bash` or `python`"),
         (
-            &["exec", "--language", "perl", ":"],
-            2,
-            "unknown REPL language `perl`: expected `bash` or `python`",
-        ),
-        (
-            &["exec", "--python=/does/not/exist", "1"],
+            "exec --python=/does/not/exist 1",
             3,
             "--python names the Python /does/not/exist, which does not exist",
         ),
         (
-            &["exec", "--workdir", "/does/not/exist", ":"],
+            "exec --workdir /does/not/exist :",
             3,
             "cannot use the working directory /does/not/exist: No such file",
         ),
-        (
-            &["exec", "--workdir", "/etc/passwd", ":"],
-            3,
-            "the working directory /etc/passwd is not a directory",
-        ),
-        (&["exec", "--file", "/does/not/exist"], 3, "cannot read /does/not/exist: No such file"),
-    ];
-    for (args, code, message) in cases {
-        let output = rlm(args);
+        ("exec --workdir /etc/passwd :", 3, "the working directory /etc/passwd is not a directory"),
+        ("exec --file /does/not/exist", 3, "cannot read /does/not/exist: No such file"),
+    ] {
+        let output = rlm(&args.split(' ').collect::<Vec<_>>());
         assert_eq!(output.status.code(), Some(code), "{args:?}");
         assert!(text(&output.stderr).contains(message), "{args:?}: {}", text(&output.stderr));
     }
@@ -194,7 +166,7 @@ fn errors_have_a_message_and_an_exit_status() {
 
 #[test]
 fn a_python_that_does_not_exist_is_called_by_the_option_that_names_it() {
-    let place = rlm_tests::Place::new();
+    let place = Place::new();
     let server = ["--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
     let python = "--python=/no/python3";
     place.write("rlm_context.json", "{\"fs_root\": \"/\"}");
@@ -212,7 +184,6 @@ fn a_python_that_does_not_exist_is_called_by_the_option_that_names_it() {
         assert!(words.contains(": --python"), "{args:?}: {words}");
         assert!(words.contains("names the Python /no/python3, which does not exist"), "{args:?}: {words}");
     }
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -260,27 +231,14 @@ fn help_shows_examples_and_exit_statuses() {
 }
 
 /// Starts `rlm`, waits until its call runs, sends a signal, and checks that nothing is left.
-fn end_by_signal(args: &[&str], input: &str, signal: Signal) {
-    let dir = tempfile::tempdir().unwrap();
-    let temporary = dir.path().join("tmp");
-    std::fs::create_dir(&temporary).unwrap();
-    let mut child = Command::new(program("rlm"))
-        .args(args)
-        .args(["--workdir", dir.path().to_str().unwrap()])
-        .env("TMPDIR", &temporary)
-        .env("HOME", dir.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+fn end_by_signal(args: &[&str], input: &str, by: Signal) {
+    let place = Place::new();
+    let mut child = place.rlm(args).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     std::io::Write::write_all(&mut stdin, input.as_bytes()).unwrap();
-    rlm_tests::wait_until("the call runs", || dir.path().join("started").exists());
-    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
-    let status = child.wait().unwrap();
-    assert_eq!(status.code(), Some(128 + signal as i32), "{args:?} {signal}");
-    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "{args:?} {signal} left its directory");
+    rlm_tests::wait_until("the call runs", || place.file("started").exists());
+    signal(&child, by);
+    assert_eq!(child.wait().unwrap().code(), Some(128 + by as i32), "{args:?} {by}");
     drop(stdin);
 }
 

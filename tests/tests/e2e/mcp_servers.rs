@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use rlm_core::protocol::{Outcome, Response, State};
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use rlm_tests::{Place, repository, wait_until};
@@ -187,7 +186,6 @@ fn a_server_over_http_that_is_gone_is_an_error() {
         "{lines:?}"
     );
     drop(server);
-    servers.place.assert_nothing_left();
 }
 
 #[test]
@@ -294,7 +292,7 @@ fn servers_end_when_the_command_is_killed() {
         let waiting = servers.place.file("waiting");
         let mut rlm = servers.rlm(&["exec", "srv_wait"]).spawn().unwrap();
         wait_until("the call runs", || waiting.exists());
-        kill(Pid::from_raw(i32::try_from(rlm.id()).unwrap()), signal).unwrap();
+        rlm_tests::signal(&rlm, signal);
         rlm.wait().unwrap();
         wait_until("nothing is left", || servers.place.processes().is_empty());
         std::fs::remove_file(waiting).unwrap();
@@ -310,7 +308,7 @@ fn a_start_can_be_interrupted() {
         let mut rlm = servers.rlm(args);
         let rlm = rlm.env("RLM_BASE_URL", "http://127.0.0.1:9/v1").env("RLM_MODEL", "root").spawn().unwrap();
         wait_until("the server has started", || started.exists());
-        kill(Pid::from_raw(i32::try_from(rlm.id()).unwrap()), Signal::SIGINT).unwrap();
+        rlm_tests::signal(&rlm, Signal::SIGINT);
         let output = rlm.wait_with_output().unwrap();
         assert_eq!(
             (text(&output.stdout), text(&output.stderr), output.status.code()),
@@ -327,11 +325,7 @@ fn rollouts_share_the_servers_and_see_no_credentials() {
     let Some(servers) = Servers::srv() else { return };
     let code =
         "srv_pid >>pids; srv_knows_token; env | grep -c long-secret; RLM_CONTENT=$(cat pids) RLM_READY=1";
-    let arguments = json!({"code": code}).to_string();
-    let function = json!({"name": "call_bash_repl", "arguments": arguments});
-    let calling = json!({"role": "assistant", "content": null,
-        "tool_calls": [{"id": "c", "type": "function", "function": function}]});
-    let model = ScriptedModel::start([Rule::any().message(calling)]);
+    let model = ScriptedModel::start([Rule::any().calls("call_bash_repl", code)]);
     let args =
         ["run", "--context", "", "--attempts", "3", "--jobs", "3", "--trajectory", "t.jsonl", "Which?"];
     let output =
@@ -347,5 +341,4 @@ fn rollouts_share_the_servers_and_see_no_credentials() {
     assert!(trajectory.contains("yes\\n0\\n") && !trajectory.contains(TOKEN), "{trajectory}");
     let system = &model.finish()[0].body["messages"][0]["content"];
     assert!(system.as_str().unwrap().contains("srv_add A [B]"), "{system}");
-    servers.place.assert_nothing_left();
 }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use nix::pty::openpty;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, mkfifo};
-use rlm_tests::{program, wait_until};
+use nix::unistd::mkfifo;
+use rlm_tests::{program, signal, wait_until};
 
 const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
 
@@ -186,7 +186,7 @@ fn nothing_is_left_of_a_page_that_is_given_up() {
         rlm(&[path.to_str().unwrap(), "--full", "--html", page.to_str().unwrap()]).spawn().unwrap();
     let files = || fs::read_dir(dir.path()).unwrap().count();
     wait_until("a part of the page is written", || files() > 1);
-    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    signal(&child, Signal::SIGINT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(files(), 1);
 }

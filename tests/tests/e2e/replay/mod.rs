@@ -37,6 +37,14 @@ fn replay(place: &Place, source: &Path, more: &[&str]) -> Output {
     rlm(place, &[&["replay", source.to_str().unwrap()], more].concat())
 }
 
+/// Replays a source, all of whose calls must end as they did.
+#[track_caller]
+fn replays_alike(place: &Place, source: &Path, more: &[&str], calls: usize) {
+    let noun = if calls == 1 { "call" } else { "calls" };
+    let output = replay(place, source, more);
+    assert_eq!(shown(&output), (&*format!("equal: {calls} {noun}\n"), "", Some(0)), "{}", source.display());
+}
+
 /// Runs a script in the working directory.
 fn run(place: &Place, script: &str) -> Output {
     let python = default_python();

@@ -1,11 +1,13 @@
 //! Recorded answers of root tools, given again without a server.
 
 use std::fs;
+use std::path::Path;
+use std::process::Output;
 
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use serde_json::{Value, json};
 
-use super::{command, replay, rlm, run, script_of, shown, text};
+use super::{command, replay, replays_alike, rlm, run, script_of, shown, text};
 use rlm_tests::Place;
 
 /// A tool that returns its arguments as JSON, and one that fails.
@@ -40,13 +42,7 @@ const PYTHON: [&str; 5] = [
 
 /// A model that calls the REPL with these codes.
 fn model(tool: &str, codes: &[&str]) -> ScriptedModel {
-    ScriptedModel::start(codes.iter().map(|code| Rule::any().message(calling(tool, code)).once()))
-}
-
-fn calling(tool: &str, code: &str) -> Value {
-    let function = json!({"name": tool, "arguments": json!({"code": code}).to_string()});
-    let call = json!({"id": "c", "type": "function", "function": function});
-    json!({"role": "assistant", "content": null, "tool_calls": [call]})
+    ScriptedModel::start(codes.iter().map(|code| Rule::any().calls(tool, code).once()))
 }
 
 /// The work in a session that cannot call anything itself. One call is rejected, and one fails.
@@ -79,19 +75,8 @@ fn rollout_of(place: &Place, python: bool, codes: &[&str], flags: &[&str]) -> Sc
     let sub = ScriptedModel::start([Rule::any()]);
     let mut command = command(place, &rlm_tests::program("rlm"));
     command
-        .args([
-            "run",
-            "--quiet",
-            "--tools",
-            "tools.toml",
-            "--trajectory",
-            "t.jsonl",
-            "--keep",
-            "kept",
-            "--context",
-            "",
-            "Why?",
-        ])
+        .args(["run", "--quiet", "--tools", "tools.toml", "--trajectory", "t.jsonl", "--keep", "kept"])
+        .args(["--context", "", "Why?"])
         .args(["--base-url", &root.base_url(), "--model", "root", "--sub-base-url", &sub.base_url()])
         .args(["--sub-model", "small", "--language", if python { "python" } else { "bash" }])
         .args(flags);
@@ -99,6 +84,13 @@ fn rollout_of(place: &Place, python: bool, codes: &[&str], flags: &[&str]) -> Sc
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     drop(root.finish());
     sub
+}
+
+/// A replay with the tools themselves, which keeps what they answer in `r.jsonl`.
+fn live(place: &Place, trajectory: &Path, sub: &ScriptedModel) -> Output {
+    let sub_url = sub.base_url();
+    let tools = ["--tools", "tools.toml", "--sub-base-url", &sub_url, "--sub-model", "small"];
+    replay(place, trajectory, &[&tools[..], &["--record", "r.jsonl"]].concat())
 }
 
 fn kept(place: &Place) -> std::path::PathBuf {
@@ -112,32 +104,16 @@ fn a_recording_answers_in_replay_and_script_without_any_server() {
         let place = Place::new();
         let sub = rollout(&place, python);
         let trajectory = place.file("t.jsonl");
-        // A replay with the tools themselves, which keeps what they answer.
-        let live = replay(
-            &place,
-            &trajectory,
-            &[
-                "--tools",
-                "tools.toml",
-                "--sub-base-url",
-                &sub.base_url(),
-                "--sub-model",
-                "small",
-                "--record",
-                "r.jsonl",
-            ],
-        );
+        let live = live(&place, &trajectory, &sub);
         assert_eq!(shown(&live), ("equal: 5 calls\n", "", Some(0)));
         let asked = sub.finish().len();
         assert!(asked > 8, "{asked}");
         // No server is left, and no tool.
         fs::remove_file(place.file("tools.toml")).unwrap();
-        let recorded = replay(&place, &trajectory, &["--recorded", "r.jsonl"]);
-        assert_eq!(shown(&recorded), ("equal: 5 calls\n", "", Some(0)));
+        replays_alike(&place, &trajectory, &["--recorded", "r.jsonl"], 5);
         if !python {
             // In Python the history has a digest of a line that says how long `llm_batch` took.
-            let of_history = replay(&place, &kept(&place), &["--recorded", "r.jsonl"]);
-            assert_eq!(shown(&of_history), ("equal: 5 calls\n", "", Some(0)));
+            replays_alike(&place, &kept(&place), &["--recorded", "r.jsonl"], 5);
         }
         let script = script_of(&place, &trajectory, &["--recorded", "r.jsonl"]);
         let output = run(&place, &script);
@@ -150,7 +126,6 @@ fn a_recording_answers_in_replay_and_script_without_any_server() {
                 .contains("\n# Root tools in the code, with recorded replies: llm_batch, echo_back, fails\n"),
             "{script}"
         );
-        place.assert_nothing_left();
     }
 }
 
@@ -170,10 +145,8 @@ fn a_session_that_lists_its_directory_is_replayed_as_it_was() {
         drop(rollout_of(&place, python, &codes, &[]).finish());
         place.write("none.jsonl", "");
         for source in [place.file("t.jsonl"), kept(&place)] {
-            let replayed = replay(&place, &source, &["--recorded", "none.jsonl"]);
-            assert_eq!(shown(&replayed), ("equal: 2 calls\n", "", Some(0)));
+            replays_alike(&place, &source, &["--recorded", "none.jsonl"], 2);
         }
-        place.assert_nothing_left();
     }
 }
 
@@ -185,14 +158,11 @@ fn a_session_without_a_way_to_the_host_is_replayed_as_it_was() {
         let flags = ["--callbacks", "intercept", "--final-functions", if python { "true" } else { "false" }];
         let sub = rollout_of(&place, python, &codes, &flags);
         let trajectory = place.file("t.jsonl");
-        let sub_url = sub.base_url();
-        let tools = ["--tools", "tools.toml", "--sub-base-url", &sub_url, "--sub-model", "small"];
-        let live = replay(&place, &trajectory, &[&tools[..], &["--record", "r.jsonl"]].concat());
+        let live = live(&place, &trajectory, &sub);
         assert_eq!(shown(&live), ("equal: 5 calls\n", "", Some(0)));
         drop(sub.finish());
         fs::remove_file(place.file("tools.toml")).unwrap();
-        let recorded = replay(&place, &trajectory, &["--recorded", "r.jsonl"]);
-        assert_eq!(shown(&recorded), ("equal: 5 calls\n", "", Some(0)));
+        replays_alike(&place, &trajectory, &["--recorded", "r.jsonl"], 5);
         // The history has what ran, and with it what the calls returned.
         let of_history = replay(&place, &kept(&place), &[]);
         let (stdout, stderr, status) = shown(&of_history);
@@ -200,12 +170,11 @@ fn a_session_without_a_way_to_the_host_is_replayed_as_it_was() {
         let script = script_of(&place, &trajectory, &["--recorded", "r.jsonl"]);
         let output = run(&place, &script);
         assert_eq!(without_times(shown(&output).0), without_times(&printed(&trajectory)), "{output:?}");
-        place.assert_nothing_left();
     }
 }
 
 /// The output of a trajectory's calls, and its answer.
-fn printed(trajectory: &std::path::Path) -> String {
+fn printed(trajectory: &Path) -> String {
     let text = fs::read_to_string(trajectory).unwrap();
     let entries = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut printed = String::new();
@@ -267,31 +236,20 @@ fn a_recording_answers_the_questions_of_a_script_however_they_are_written() {
             false => ("call_bash_repl", ASKING_BASH, "RLM_CONTENT=$(echo *) RLM_READY=1"),
         };
         let model = ScriptedModel::start([
-            Rule::on("Why?").message(calling(tool, asking)),
+            Rule::on("Why?").calls(tool, asking),
             Rule::on("fail").status(400, "no"),
-            Rule::on("count").message(calling(tool, counting)),
+            Rule::on("count").calls(tool, counting),
         ]);
         let language = if python { "--language=python" } else { "--language=bash" };
         let ran = command(&place, &rlm_tests::program("rlm"))
-            .args([
-                "run",
-                "--quiet",
-                "--trajectory",
-                "t.jsonl",
-                "--max-depth=1",
-                "--context",
-                "",
-                "Why?",
-                language,
-            ])
+            .args(["run", "--quiet", "--trajectory", "t.jsonl", "--max-depth=1"])
+            .args(["--context", "", "Why?", language])
             .args(["--base-url", &model.base_url(), "--model", "root"])
             .output()
             .unwrap();
         assert_eq!(ran.status.code(), Some(0), "{ran:?}");
-        drop(model.finish());
         let trajectory = place.file("t.jsonl");
-        let live = replay(&place, &trajectory, &["--record", "r.jsonl"]);
-        assert_eq!(shown(&live), ("equal: 1 call\n", "", Some(0)));
+        replays_alike(&place, &trajectory, &["--record", "r.jsonl"], 1);
         let script = script_of(&place, &trajectory, &["--recorded", "r.jsonl"]);
         let output = run(&place, &script);
         let (stdout, stderr, status) = shown(&output);
@@ -300,7 +258,6 @@ fn a_recording_answers_the_questions_of_a_script_however_they_are_written() {
             (without_times(&printed(&trajectory)), Some(0)),
             "{stderr}"
         );
-        place.assert_nothing_left();
     }
 }
 
@@ -349,7 +306,6 @@ fn a_call_that_is_not_in_the_recording_is_refused_by_name() {
         let output = run(&place, &script);
         let refusal = "llm_batch is a root tool of the original session: `rlm script --recorded FILE` adds its recorded replies to the script";
         assert!(text(&output.stderr).contains(refusal), "{output:?}");
-        place.assert_nothing_left();
     }
 }
 
@@ -381,7 +337,6 @@ fn nothing_in_a_recording_is_run() {
     let refused = rlm(&place, &["script", "history.jsonl", "--recorded", "r.jsonl"]);
     assert_eq!(refused.status.code(), Some(3));
     assert!(text(&refused.stderr).contains("more than the limit of 268435456"), "{refused:?}");
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -420,5 +375,4 @@ fn equal_calls_are_answered_in_order_and_as_often_as_recorded() {
     let refused = rlm(&place, &["script", "history.jsonl", "--recorded", "r.jsonl"]);
     let words = "rlm: r.jsonl: line 2 is not a recorded call: expected ident at column 2\n";
     assert_eq!(shown(&refused), ("", words, Some(3)));
-    place.assert_nothing_left();
 }

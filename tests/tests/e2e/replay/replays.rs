@@ -6,7 +6,7 @@ use rlm_core::protocol::Outcome;
 use rlm_tests::{Place, Setup};
 use serde_json::json;
 
-use super::{ask, keep, replay, run, script_of, session, shown, text, worker};
+use super::{ask, keep, replay, replays_alike, run, script_of, session, shown, text, worker};
 
 const BASH: [&str; 6] = [
     "pwd; wc -l <data.txt",
@@ -41,8 +41,7 @@ fn a_replay_is_green_until_an_input_changes_and_then_names_the_call() {
             "{hint}"
         );
         place.write("data.txt", "one\ntwo\n");
-        let equal = replay(&place, &kept, &["--context", "data.txt"]);
-        assert_eq!(shown(&equal), ("equal: 6 calls\n", "", Some(0)));
+        replays_alike(&place, &kept, &["--context", "data.txt"], 6);
         place.write("data.txt", "three\ntwo\n");
         let different = replay(&place, &kept, &["--context", "data.txt"]);
         let (stdout, stderr, status) = shown(&different);
@@ -60,7 +59,6 @@ fn a_replay_is_green_until_an_input_changes_and_then_names_the_call() {
             "{stdout}"
         );
     }
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -84,7 +82,7 @@ fn stopped_calls_are_stopped_again() {
         assert_eq!(ask(&worker, 901, json!({"op": "reset"})).outcome, Outcome::Ok);
         let kept = keep(&place, &worker);
         worker.end();
-        assert_eq!(shown(&replay(&place, &kept, &[])), ("equal: 4 calls\n", "", Some(0)));
+        replays_alike(&place, &kept, &[], 4);
         let history = kept.join("rlm_history.jsonl");
         let quick =
             fs::read_to_string(&history).unwrap().replace("sleep 1000", ":").replace("time.sleep(1000)", "0");
@@ -95,7 +93,6 @@ fn stopped_calls_are_stopped_again() {
         assert!(stdout.contains("  outcome: was timed_out, is ok\n"), "{stdout}");
         assert!(stdout.contains("  outcome: was interrupted, is ok\n"), "{stdout}");
     }
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -106,13 +103,10 @@ fn a_workdir_is_used_in_place_and_a_context_is_copied() {
     let root = place.file("root");
     fs::create_dir(&root).unwrap();
     fs::write(root.join("data.txt"), "1\n").unwrap();
-    let copied = replay(&place, &kept, &["--context", "root"]);
-    assert_eq!(shown(&copied), ("equal: 1 call\n", "", Some(0)));
+    replays_alike(&place, &kept, &["--context", "root"], 1);
     assert!(!root.join("copy.txt").exists());
-    let worked = replay(&place, &kept, &["--workdir", "root"]);
-    assert_eq!(shown(&worked), ("equal: 1 call\n", "", Some(0)));
+    replays_alike(&place, &kept, &["--workdir", "root"], 1);
     assert!(root.join("copy.txt").exists());
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -129,7 +123,7 @@ fn the_calls_of_each_worker_start_in_a_new_session() {
     let second = fs::read_to_string(worker.control.history_file()).unwrap();
     worker.end();
     let history = place.write("history.jsonl", &(first + &second));
-    assert_eq!(shown(&replay(&place, &history, &[])), ("equal: 2 calls\n", "", Some(0)));
+    replays_alike(&place, &history, &[], 2);
     let script = script_of(&place, &history, &[]);
     assert_eq!(shown(&run(&place, &script)), ("unset kept\n", "", Some(0)), "{script}");
 }
@@ -172,5 +166,4 @@ fn options_must_fit_the_session() {
     );
     assert_eq!(refusal(&["--record", "a", "--recorded", "b"]).1, Some(2));
     assert_eq!(refusal(&["--workdir", "a", "--context", "b"]).1, Some(2));
-    place.assert_nothing_left();
 }

@@ -8,27 +8,23 @@ use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use serde_json::{Value, json};
 
-use super::{answering, asking, bash, calling, shown, text};
+use super::{answering, ask, asking, bash, shown, start, text};
 
 #[test]
 fn the_answer_goes_to_standard_output_and_nothing_else_does() {
-    let place = Place::new();
+    let (place, model) = start([answering("\"$(wc -l <numbers.txt) lines\"")]);
     place.write("numbers.txt", "one\ntwo\n");
-    let model = ScriptedModel::start([answering("\"$(wc -l <numbers.txt) lines\"")]);
-    let output =
-        asking(&place, &model, &["run", "--context", "numbers.txt", "How many lines?"]).output().unwrap();
+    let output = ask(&place, &model, &["run", "--context", "numbers.txt", "How many lines?"]);
     assert_eq!(shown(&output), ("2 lines\n", "", Some(0)));
     let requests = model.finish();
     assert_eq!(requests.len(), 1);
     assert_eq!(requests[0].header("authorization"), "", "there is no key");
-    place.assert_nothing_left();
 }
 
 #[test]
 fn python_standard_input_a_key_and_sampling_reach_the_rollout() {
-    let place = Place::new();
     let code = "answer['content'] = open('context.txt').read().upper()\nanswer['ready'] = True";
-    let model = ScriptedModel::start([Rule::any().message(calling("call_python_repl", code))]);
+    let (place, model) = start([Rule::any().calls("call_python_repl", code)]);
     let mut command = asking(
         &place,
         &model,
@@ -41,7 +37,6 @@ fn python_standard_input_a_key_and_sampling_reach_the_rollout() {
     let requests = model.finish();
     assert_eq!(requests[0].header("authorization"), "Bearer k1");
     assert_eq!((&requests[0].body["model"], &requests[0].body["top_p"]), (&json!("root"), &json!(0.5)));
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -59,7 +54,7 @@ fn code_reaches_the_sub_llm_and_tools_from_a_file() {
     let model = ScriptedModel::start([Rule::on("which colour?").reply("blue"), bash(code)]);
     let args = ["run", "--sub-model", "small", "--sub-sampling", "{\"top_p\": 0.5}", "--tools", "tools.toml"];
     let budget = ["--budget-usd", "1", "--prices", "prices.toml", "--json", "Say."];
-    let output = asking(&place, &model, &[&args[..], &budget].concat()).output().unwrap();
+    let output = ask(&place, &model, &[&args[..], &budget].concat());
     let result: RolloutResult = serde_json::from_slice(&output.stdout).unwrap();
     let answer = result.answer.as_deref().unwrap_or_default();
     assert!(answer.starts_with("blue, ") && answer.len() > "blue, ".len(), "{answer}");
@@ -70,15 +65,12 @@ fn code_reaches_the_sub_llm_and_tools_from_a_file() {
     let sub = requests.iter().find(|request| request.body["model"] == "small").unwrap();
     assert_eq!(sub.body["top_p"], 0.5);
     assert_eq!(sub.body["messages"][0]["role"], "system", "the sub-LLM is told what it is");
-    place.assert_nothing_left();
 }
 
 #[test]
 fn a_session_does_not_get_to_see_the_key() {
-    let place = Place::new();
-    let model = ScriptedModel::start([bash(
-        "RLM_CONTENT=$(env; cat /proc/[0-9]*/environ 2>&1 | tr '\\0' '\\n')\nRLM_READY=1",
-    )]);
+    let (place, model) =
+        start([bash("RLM_CONTENT=$(env; cat /proc/[0-9]*/environ 2>&1 | tr '\\0' '\\n')\nRLM_READY=1")]);
     let output =
         asking(&place, &model, &["run", "Which key?"]).env("RLM_API_KEY", "k1-secret").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -92,33 +84,28 @@ fn a_session_does_not_get_to_see_the_key() {
 
 #[test]
 fn the_best_answer_so_far_comes_with_the_reason_on_standard_error() {
-    let place = Place::new();
-    let model = ScriptedModel::start([bash("RLM_CONTENT=perhaps")]);
-    let output = asking(&place, &model, &["run", "--max-turns", "2", "Why?"]).output().unwrap();
+    let (place, model) = start([bash("RLM_CONTENT=perhaps")]);
+    let output = ask(&place, &model, &["run", "--max-turns", "2", "Why?"]);
     let words = "rlm: no final answer: all turns are used up (--max-turns); the answer so far is printed\n";
     assert_eq!(shown(&output), ("perhaps\n", words, Some(1)));
     assert_eq!(model.finish().len(), 2);
-    place.assert_nothing_left();
 }
 
 #[test]
 fn json_is_the_whole_result_on_one_line() {
-    let place = Place::new();
-    let model = ScriptedModel::start([answering("'a\nb'")]);
-    let output = asking(&place, &model, &["run", "--json", "Why?"]).output().unwrap();
+    let (place, model) = start([answering("'a\nb'")]);
+    let output = ask(&place, &model, &["run", "--json", "Why?"]);
     let result: RolloutResult =
         serde_json::from_str(text(&output.stdout).strip_suffix('\n').unwrap()).unwrap();
     assert_eq!((result.answer.as_deref(), result.stop_reason), (Some("a\nb"), StopReason::Answered));
     assert_eq!((result.metrics.root_llm_turns, result.metrics.repl_call_count), (1, 1));
-    drop(model.finish());
 }
 
 #[test]
 fn a_trajectory_and_the_directory_are_kept_on_demand() {
-    let place = Place::new();
-    let model = ScriptedModel::start([bash(":> made; RLM_CONTENT=done RLM_READY=1")]);
+    let (place, model) = start([bash(":> made; RLM_CONTENT=done RLM_READY=1")]);
     let args = ["run", "--trajectory", "t.jsonl", "--keep", "kept", "Why?"];
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     let (answer, words, status) = shown(&output);
     assert_eq!((answer, status), ("done\n", Some(0)), "{words}");
     let dir = words.trim().strip_prefix("rlm: the rollout's directory is ").unwrap();
@@ -128,6 +115,4 @@ fn a_trajectory_and_the_directory_are_kept_on_demand() {
         place.read("t.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(events.first().unwrap()["event"], "rollout_started");
     assert_eq!(events.last().unwrap()["event"], "rollout_ended");
-    drop(model.finish());
-    place.assert_nothing_left();
 }

@@ -7,7 +7,14 @@ use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use serde_json::{Value, json};
 
-use super::{answering, asking, results, shown, text};
+use super::{answering, ask, asking, results, shown, start, text};
+
+/// Runs these arguments with this model: the exit status, what is said, and the number of requests.
+fn run(place: &Place, model: ScriptedModel, args: &[&[&str]]) -> (Option<i32>, String, usize) {
+    let output = ask(place, &model, &args.concat());
+    assert_eq!(text(&output.stdout), "", "the results go to a file");
+    (output.status.code(), text(&output.stderr).to_owned(), model.finish().len())
+}
 
 /// A server whose model answers one question and refuses another.
 fn two_questions() -> ScriptedModel {
@@ -25,7 +32,7 @@ fn a_failed_rollout_stops_no_other_and_results_are_lines() {
     let model = two_questions();
     let args =
         ["run", "--questions", "q.jsonl", "--attempts", "2", "--jobs", "2", "--context", "context.txt"];
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     let (lines, words, status) = shown(&output);
     let good = || (StopReason::Answered, Some("mine".to_owned()));
     let bad = || (StopReason::ModelFailed, None);
@@ -38,8 +45,6 @@ fn a_failed_rollout_stops_no_other_and_results_are_lines() {
         "{words}"
     );
     assert_eq!(status, Some(1));
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -50,13 +55,8 @@ fn resume_runs_the_questions_without_a_result() {
         "q.jsonl",
         "{\"question\": \"good?\"}\n{\"question\": \"bad?\"}\n{\"question\": \"good too?\"}\n",
     );
-    let run = |more: &[&str]| {
-        let model = two_questions();
-        let args = ["run", "--questions", "q.jsonl", "--context", "context.txt", "--results", "r.jsonl"];
-        let output = asking(&place, &model, &[&args[..], more].concat()).output().unwrap();
-        assert_eq!(text(&output.stdout), "");
-        (output.status.code(), text(&output.stderr).to_owned(), model.finish().len())
-    };
+    let args = ["run", "--questions", "q.jsonl", "--context", "context.txt", "--results", "r.jsonl"];
+    let run = |more: &[&str]| run(&place, two_questions(), &[&args, more]);
     let (status, words, requests) = run(&[]);
     assert_eq!((status, requests), (Some(1), 3), "{words}");
     let whole = place.read("r.jsonl");
@@ -82,7 +82,6 @@ fn resume_runs_the_questions_without_a_result() {
 
     let (status, words, requests) = run(&["--resume", "--retry-failed"]);
     assert_eq!((status, requests), (Some(1), 1), "the others are answered: {words}");
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -90,10 +89,8 @@ fn results_of_other_questions_are_refused() {
     let place = Place::new();
     let run = |questions: &str| {
         place.write("q.jsonl", questions);
-        let model = ScriptedModel::start([answering("1")]);
         let args = ["run", "--questions", "q.jsonl", "--results", "r.jsonl", "--resume"];
-        let output = asking(&place, &model, &args).output().unwrap();
-        (output.status.code(), text(&output.stderr).to_owned(), model.finish().len())
+        run(&place, ScriptedModel::start([answering("1")]), &[&args])
     };
     let (status, words, _) = run("{\"question\": \"Spain?\"}\n{\"question\": \"France?\"}\n");
     assert_eq!(status, Some(0), "{words}");
@@ -109,18 +106,16 @@ fn results_of_other_questions_are_refused() {
         )
     );
     assert_eq!(place.read("r.jsonl"), before);
-    place.assert_nothing_left();
 }
 
 #[test]
 fn a_dry_run_asks_nothing_and_estimates_from_what_is_recorded() {
-    let place = Place::new();
+    let (place, model) = start([answering("yes").usage(2000, 100)]);
     place.write("prices.toml", "[models.root]\nprompt = 10\ncompletion = 30\n");
     place.write("q.jsonl", "{\"question\": \"one?\"}\n{\"question\": \"two?\", \"context\": \"none\"}\n");
-    let model = ScriptedModel::start([answering("yes").usage(2000, 100)]);
     let run = |args: &[&str]| {
         let all = [&["run", "--prices", "prices.toml"][..], args].concat();
-        let output = asking(&place, &model, &all).output().unwrap();
+        let output = ask(&place, &model, &all);
         (text(&output.stdout).to_owned(), text(&output.stderr).to_owned(), output.status.code())
     };
     let (_, words, status) = run(&["--questions", "q.jsonl", "--dry-run"]);
@@ -160,19 +155,17 @@ fn a_dry_run_asks_nothing_and_estimates_from_what_is_recorded() {
     assert!(plan.starts_with(left), "{plan}");
     assert_eq!(place.read("r.jsonl"), before);
     assert_eq!(model.finish().len(), 3);
-    place.assert_nothing_left();
 }
 
 #[test]
 fn a_batch_spends_no_more_than_its_most() {
     let place = Place::new();
     place.write("prices.toml", "[models.root]\nprompt = 10\ncompletion = 30\n");
+    let args = ["run", "Why?", "--attempts", "20", "--jobs", "3", "--results", "r.jsonl"];
     let run = |more: &[&str]| {
         let model = ScriptedModel::start([answering("yes").usage(2000, 100)]);
-        let args = ["run", "Why?", "--attempts", "20", "--jobs", "3", "--results", "r.jsonl"];
-        let output = asking(&place, &model, &[&args[..], more].concat()).output().unwrap();
-        drop(model.finish());
-        (output.status.code(), text(&output.stderr).to_owned())
+        let (status, words, _) = run(&place, model, &[&args, more]);
+        (status, words)
     };
     let cost = || -> f64 {
         let results = place.read("r.jsonl");
@@ -207,24 +200,22 @@ fn a_batch_spends_no_more_than_its_most() {
     assert_eq!(answered(), 12, "{} {words}", cost());
     let (status, words) = run(&["--max-cost", "1", "--prices", "prices.toml", "--resume"]);
     assert_eq!((status, answered()), (Some(0), 20), "{words}");
-    place.assert_nothing_left();
 }
 
 #[test]
 fn results_say_what_made_them_and_of_which_question_they_are() {
-    let place = Place::new();
+    let (place, model) = start([answering("1")]);
     place.write(
         "q.jsonl",
         "{\"question\": \"Spain?\", \"id\": \"es\", \"metadata\": {\"gold\": 7}}\n{\"question\": \"France?\"}\n",
     );
-    let model = ScriptedModel::start([answering("1")]);
     let args = ["run", "--questions", "q.jsonl", "--attempts", "2", "--sub-model", "small"];
-    let output = asking(&place, &model, &[&args[..], &["--events"]].concat()).output().unwrap();
+    let output = ask(&place, &model, &[&args[..], &["--events"]].concat());
     let lines = text(&output.stdout).lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut results: Vec<_> =
         lines.filter(|line| line["event"] == "result").map(|line| line["result"].clone()).collect();
     results.sort_by_key(|result| result["id"].to_string());
-    let shown = asking(&place, &model, &["config", "--json", "--sub-model", "small"]).output().unwrap();
+    let shown = ask(&place, &model, &["config", "--json", "--sub-model", "small"]);
     let digest = serde_json::from_slice::<Value>(&shown.stdout).unwrap()["digest"].clone();
     assert_eq!(digest.as_str().unwrap().len(), 16);
     let expected = [("2", 1), ("2", 2), ("es", 1), ("es", 2)];
@@ -236,22 +227,16 @@ fn results_say_what_made_them_and_of_which_question_they_are() {
         assert_eq!(result.get("metadata"), metadata.as_ref());
     }
     assert_eq!(results.len(), 4);
-    let output = asking(&place, &model, &["run", "--json", "--sub-model", "small", "Why?"]).output().unwrap();
+    let output = ask(&place, &model, &["run", "--json", "--sub-model", "small", "Why?"]);
     let one: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&one["model"], &one["settings"], one.get("attempt")), (&json!("root"), &digest, None));
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
 fn results_of_another_model_or_of_other_settings_are_refused_unless_they_are_wanted() {
     let place = Place::new();
-    let run = |more: &[&str]| {
-        let model = ScriptedModel::start([answering("1")]);
-        let args = ["run", "--attempts", "2", "--results", "r.jsonl", "Why?"];
-        let output = asking(&place, &model, &[&args[..], more].concat()).output().unwrap();
-        (output.status.code(), text(&output.stderr).to_owned(), model.finish().len())
-    };
+    let args = ["run", "--attempts", "2", "--results", "r.jsonl", "Why?"];
+    let run = |more: &[&str]| run(&place, ScriptedModel::start([answering("1")]), &[&args, more]);
     let refused = |more: &[&str], what: &str| {
         let before = place.read("r.jsonl");
         let (status, words, requests) = run(more);
@@ -279,29 +264,25 @@ fn results_of_another_model_or_of_other_settings_are_refused_unless_they_are_wan
     place.write("r.jsonl", &format!("{older}\n"));
     let (status, words, requests) = run(&["--resume", "--model", "other"]);
     assert_eq!((status, requests), (Some(0), 1), "{words}");
-    place.assert_nothing_left();
 }
 
 #[test]
 fn results_can_go_into_a_fifo_that_has_a_reader() {
-    let place = Place::new();
+    let (place, model) = start([answering("yes")]);
     let fifo = place.file("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let model = ScriptedModel::start([answering("yes")]);
     let args = ["run", "--attempts", "2", "--results", "fifo", "Why?"];
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     let words = "rlm: cannot write the results to fifo: it is a pipe without a reader\n";
     assert_eq!(shown(&output), ("", words, Some(3)));
     assert_eq!(model.requests().len(), 0);
     let reader = std::thread::spawn(move || std::fs::read_to_string(fifo).unwrap());
     // Opening blocks until there is a reader.
     let held = File::options().write(true).open(place.file("fifo")).unwrap();
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     drop(held);
     assert_eq!(results(&reader.join().unwrap()).len(), 2);
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -309,7 +290,7 @@ fn directories_that_were_kept_make_way_for_rollouts_that_are_run_again() {
     let place = Place::new();
     let args = ["run", "--attempts", "2", "--results", "r.jsonl", "--keep", "kept", "Why?"];
     let fails = ScriptedModel::start([Rule::any().status(400, "refused")]);
-    let output = asking(&place, &fails, &args).output().unwrap();
+    let output = ask(&place, &fails, &args);
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     drop(fails.finish());
     // The remains of a killed rollout: a directory without a result.
@@ -318,7 +299,7 @@ fn directories_that_were_kept_make_way_for_rollouts_that_are_run_again() {
 
     let model = ScriptedModel::start([answering("yes")]);
     let again = [&args[..], &["--resume", "--retry-failed"]].concat();
-    let output = asking(&place, &model, &again).output().unwrap();
+    let output = ask(&place, &model, &again);
     let words = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{words}");
     let kept = place.file("kept").canonicalize().unwrap();
@@ -329,8 +310,6 @@ fn directories_that_were_kept_make_way_for_rollouts_that_are_run_again() {
         assert!(kept.join(name).join("rlm_fs").is_dir(), "{name}");
     }
     assert!(results(&place.read("r.jsonl")).values().all(|(reason, _)| *reason == StopReason::Answered));
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 /// A batch of two results under `strace`, which counts the calls of `fdatasync`, and lets some of them fail. None: this
@@ -350,7 +329,6 @@ fn under_strace(place: &Place, inject: &str, more: &[&str]) -> Option<(String, O
         }
         output => output.unwrap(),
     };
-    drop(model.finish());
     place.assert_nothing_left();
     let calls = place.read("calls").lines().filter(|line| line.contains("fdatasync(")).count();
     Some((text(&output.stderr).to_owned(), output.status.code(), calls))

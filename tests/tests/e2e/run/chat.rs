@@ -4,11 +4,11 @@ use std::io::Write as _;
 use std::process::Stdio;
 
 use portable_pty::{PtySize, native_pty_system};
-use rlm_tests::scripted_model::{Rule, ScriptedModel};
-use rlm_tests::{Place, wait_until};
+use rlm_tests::scripted_model::Rule;
+use rlm_tests::wait_until;
 use serde_json::json;
 
-use super::{asking, bash, text};
+use super::{asking, bash, start, text};
 use crate::pty::{Screen, at_pty};
 
 fn rules() -> Vec<Rule> {
@@ -23,8 +23,7 @@ fn rules() -> Vec<Rule> {
 #[test]
 fn lines_of_standard_input_are_further_questions() {
     for first in [&["How many?"][..], &[]] {
-        let place = Place::new();
-        let model = ScriptedModel::start(rules());
+        let (place, model) = start(rules());
         let args = [&["run", "--chat", "--trajectory", "t.jsonl"][..], first].concat();
         let mut command = asking(&place, &model, &args);
         let mut child =
@@ -41,14 +40,12 @@ fn lines_of_standard_input_are_further_questions() {
         let last = model.finish()[2].body["messages"].as_array().unwrap().clone();
         assert_eq!(last.last().unwrap()["content"], "Thanks.");
         assert_eq!(place.read("t.jsonl").matches("\"question_ended\"").count(), 3);
-        place.assert_nothing_left();
     }
 }
 
 #[test]
 fn at_a_terminal_ctrl_c_ends_a_question_and_ctrl_d_the_chat() {
-    let place = Place::new();
-    let model = ScriptedModel::start([
+    let (place, model) = start([
         bash("kept=1; : >\"$RLM_TEST_FILE\"; sleep 600").once(),
         bash("RLM_CONTENT=still-$kept RLM_READY=1").once(),
     ]);
@@ -72,5 +69,4 @@ fn at_a_terminal_ctrl_c_ends_a_question_and_ctrl_d_the_chat() {
     assert_eq!(child.wait().unwrap().exit_code(), 0);
     drop((input, screen, model));
     std::fs::remove_file(started).unwrap();
-    place.assert_nothing_left();
 }

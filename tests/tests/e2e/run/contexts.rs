@@ -6,7 +6,7 @@ use rlm_env::trajectory::{Entry, Event};
 use rlm_tests::Place;
 use rlm_tests::scripted_model::ScriptedModel;
 
-use super::{answering, asking, results, shown, text};
+use super::{answering, ask, asking, results, shown, start, text};
 
 /// Runs these arguments, which are wrong, and returns what is said about it.
 #[track_caller]
@@ -43,10 +43,9 @@ fn a_run_without_a_context_is_refused_before_any_request() {
     let output = piped.stdin(reader).output().unwrap();
     drop(writer);
     assert!(text(&output.stderr).ends_with("; `--context -` reads standard input, which is a pipe\n"));
-    let output = asking(&place, &model, &["run", "--context", "", "Why?"]).output().unwrap();
+    let output = ask(&place, &model, &["run", "--context", "", "Why?"]);
     assert_eq!(shown(&output), ("0\n", "", Some(0)));
     assert_eq!(model.finish().len(), 1);
-    place.assert_nothing_left();
 }
 
 /// A project with files that git ignores, and a link.
@@ -115,7 +114,6 @@ fn what_git_ignores_and_what_is_excluded_is_left_out_and_that_is_said_once() {
     assert!(files.contains("./a.log ") && !files.contains("b.log"), "{files}");
     assert!(words.contains("work/.git/, work/target/ (.gitignore; "), "{words}");
     assert!(words.contains("work/a.log, work/b.log (exclude)"), "{words}");
-    drop(model.finish());
     place.assert_nothing_left();
 }
 
@@ -157,19 +155,16 @@ fn all_paths_are_checked_before_any_request() {
         let words = refused(&place, &[&["--questions", "q.jsonl", "--no-record"], args].concat());
         assert!(words.starts_with(&format!("rlm: {expected}")), "{args:?}: {words}");
     }
-    place.assert_nothing_left();
 }
 
 #[test]
 fn a_context_that_is_too_large_is_refused_with_the_flags_that_help() {
-    let place = Place::new();
+    let (place, model) = start([]);
     place.write("data", "too much");
-    let model = ScriptedModel::start([]);
     let args = ["run", "--context", "data", "--max-context-bytes", "5", "Why?"];
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     let words = "rlm: no final answer: the rollout could not be set up: the context has at least 8 bytes, more than the limit of \
                  5: give a part of it, leave files out with --exclude, or raise --max-context-bytes\n";
     assert_eq!(shown(&output), ("", words, Some(3)));
     assert_eq!(model.finish().len(), 0);
-    place.assert_nothing_left();
 }

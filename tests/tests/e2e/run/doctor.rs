@@ -7,7 +7,7 @@ use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use serde_json::json;
 
-use super::{answering, asking, shown, text};
+use super::{answering, ask, shown, start, text};
 
 /// Answers a request for the list of models, and returns the request.
 fn serve(listener: &TcpListener, status: &str, body: &str) -> String {
@@ -85,7 +85,6 @@ fn what_is_missing_is_said_and_the_rest_is_shown() {
     assert!(seen.contains("ok  settings  no file; `rlm config` shows all\n"), "{seen}");
     let expected = "--  model     the model is not set: give --model, RLM_MODEL, or `model` in rlm.toml";
     assert_eq!(lines.last(), Some(&expected));
-    place.assert_nothing_left();
 }
 
 /// The lines on the server, in which the words are in columns.
@@ -96,7 +95,6 @@ fn of_model(output: &std::process::Output) -> Vec<String> {
 
 #[test]
 fn it_asks_what_the_server_takes_and_saves_what_that_taught() {
-    let place = Place::new();
     let call = json!({"id": "c1", "type": "function", "function": {"name": "ping", "arguments": "{}"}});
     let thinking =
         json!({"role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": [call]});
@@ -104,7 +102,7 @@ fn it_asks_what_the_server_takes_and_saves_what_that_taught() {
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "pong"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 1400, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1024}},
     });
-    let model = ScriptedModel::start([
+    let (place, model) = start([
         Rule::any()
             .status(400, "Unsupported parameter: 'max_tokens' is not supported with this model.")
             .once(),
@@ -115,7 +113,7 @@ fn it_asks_what_the_server_takes_and_saves_what_that_taught() {
     ]);
     model.set_models(json!([{"id": "root", "max_model_len": 131_072}]));
     place.write("rlm.toml", "# mine\nmax_turns = 7 # few\n\n# how it samples\n[sampling]\ntop_p = 1\n");
-    let output = asking(&place, &model, &["doctor", "--save"]).output().unwrap();
+    let output = ask(&place, &model, &["doctor", "--save"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let warning = "rlm: warning: the bound on completions is sent as `max_completion_tokens`";
     assert!(text(&output.stderr).starts_with(warning), "{output:?}");
@@ -136,7 +134,7 @@ fn it_asks_what_the_server_takes_and_saves_what_that_taught() {
         "# mine\nmax_turns = 7 # few\n\nserver = { bound = \"max_completion_tokens\" }\n\n# how it samples\n[sampling]\ntop_p = 1\n"
     );
     let args = ["run", "--max-completion-tokens", "64", "Why?"];
-    assert_eq!(shown(&asking(&place, &model, &args).output().unwrap()), ("42\n", "", Some(0)));
+    assert_eq!(shown(&ask(&place, &model, &args)), ("42\n", "", Some(0)));
     let requests = model.finish();
     assert_eq!(requests.len(), 5);
     let bounds = requests.iter().map(|request| &request.body["max_completion_tokens"]);
@@ -144,18 +142,16 @@ fn it_asks_what_the_server_takes_and_saves_what_that_taught() {
     assert!(requests[..4].iter().all(|request| request.body["tools"][0]["function"]["name"] == "ping"));
     assert_eq!(requests[2].body["messages"][2]["reasoning_content"], "hm");
     assert!(requests[3].body["messages"][2].get("reasoning_content").is_none());
-    place.assert_nothing_left();
 }
 
 #[test]
 fn a_server_without_tools_and_streams_is_asked_no_more_than_needed() {
-    let place = Place::new();
-    let model = ScriptedModel::start([
+    let (place, model) = start([
         Rule::any().status(400, "this model does not support tools").once(),
         Rule::any().reply("pong"),
     ]);
     model.set_models(json!([{"id": "root"}]));
-    let output = asking(&place, &model, &["doctor", "--ask"]).output().unwrap();
+    let output = ask(&place, &model, &["doctor", "--ask"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let expected = [
         "ok model.tools no: code comes in fenced blocks; `tool_calls = false` saves a request",
@@ -172,7 +168,7 @@ fn a_server_without_tools_and_streams_is_asked_no_more_than_needed() {
     // One that refuses is asked once.
     let model = ScriptedModel::start([Rule::any().status(401, "no such key")]);
     model.set_models(json!([{"id": "root"}]));
-    let output = asking(&place, &model, &["doctor", "--save"]).output().unwrap();
+    let output = ask(&place, &model, &["doctor", "--save"]);
     let lines: Vec<_> = text(&output.stdout).lines().filter(|line| line.contains("model.")).collect();
     assert!(
         lines[0].starts_with("--  model.tools     the model's server answered 401: no such key"),
@@ -180,5 +176,4 @@ fn a_server_without_tools_and_streams_is_asked_no_more_than_needed() {
     );
     assert!(text(&output.stdout).contains("nothing: a request failed for a reason that no rule changes"));
     assert_eq!((output.status.code(), model.finish().len()), (Some(3), 1));
-    place.assert_nothing_left();
 }

@@ -3,11 +3,12 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use rlm_tests::{Place, wait_until};
 use serde_json::{Value, json};
 
-use super::{answering, asking, bash, calling, shown, text};
+use super::{answering, ask, asking, bash, calling, shown, start, text};
 
 fn lines(output: &str) -> Vec<Value> {
     output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -21,10 +22,8 @@ fn kinds<'a>(lines: &'a [Value], rollout: &str) -> Vec<&'a str> {
 
 #[test]
 fn lines_are_the_trajectory_and_then_the_result() {
-    let place = Place::new();
-    let model = ScriptedModel::start([answering("42")]);
-    let output =
-        asking(&place, &model, &["run", "--events", "--trajectory", "t.jsonl", "Why?"]).output().unwrap();
+    let (place, model) = start([answering("42")]);
+    let output = ask(&place, &model, &["run", "--events", "--trajectory", "t.jsonl", "Why?"]);
     let (out, words, status) = shown(&output);
     assert_eq!((words, status), ("", Some(0)));
     let mut found = lines(out);
@@ -34,8 +33,6 @@ fn lines_are_the_trajectory_and_then_the_result() {
     assert_eq!((&result["event"], &result["rollout"]), (&json!("result"), &found[0]["rollout"]));
     let result = &result["result"];
     assert_eq!((&result["answer"], &result["question"]), (&json!("42"), &json!("Why?")));
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -45,7 +42,7 @@ fn a_batch_has_events_and_results_also_those_that_it_skips() {
     let run = |questions: &str| {
         let model = ScriptedModel::start([answering("1")]);
         let args = ["run", "--events", "--questions", questions, "--results", "r.jsonl", "--resume"];
-        let output = asking(&place, &model, &args).output().unwrap();
+        let output = ask(&place, &model, &args);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         (lines(text(&output.stdout)), model.finish().len())
     };
@@ -61,17 +58,14 @@ fn a_batch_has_events_and_results_also_those_that_it_skips() {
     );
     // Without a file, results are events alone.
     let model = ScriptedModel::start([answering("1")]);
-    let output = asking(&place, &model, &["run", "--events", "--questions", "q.jsonl"]).output().unwrap();
+    let output = ask(&place, &model, &["run", "--events", "--questions", "q.jsonl"]);
     let found = lines(text(&output.stdout));
     assert_eq!(found.iter().filter(|line| line["event"] == "result").count(), 2);
     assert!(found.iter().all(|line| line["rollout"].is_string()));
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
 fn what_a_server_adds_to_a_reply_is_in_the_trajectory() {
-    let place = Place::new();
     let message = calling("call_bash_repl", "RLM_CONTENT=$(llm_batch '[\"sub\"]') RLM_READY=1");
     let body = |message: Value, token: u32| {
         json!({
@@ -82,25 +76,22 @@ fn what_a_server_adds_to_a_reply_is_in_the_trajectory() {
         })
         .to_string()
     };
-    let model = ScriptedModel::start([
+    let (place, model) = start([
         Rule::on("sub").body(body(json!({"role": "assistant", "content": "one"}), 7)).once(),
         Rule::any().body(body(message, 3)),
     ]);
-    let output = asking(&place, &model, &["run", "--events", "Why?"]).output().unwrap();
+    let output = ask(&place, &model, &["run", "--events", "Why?"]);
     let found = lines(text(&output.stdout));
     let extra = |event: &str| found.iter().find(|line| line["event"] == event).unwrap()["extra"].clone();
     let expected =
         |token| json!({"token_ids": [token], "logprobs": {"content": []}, "prompt_token_ids": [1, 2]});
     assert_eq!(extra("model_call"), expected(3));
     assert_eq!(extra("sub_call"), expected(7));
-    drop(model.finish());
     // A server that adds nothing.
     let model = ScriptedModel::start([answering("1")]);
-    let output = asking(&place, &model, &["run", "--events", "Why?"]).output().unwrap();
+    let output = ask(&place, &model, &["run", "--events", "Why?"]);
     let found = lines(text(&output.stdout));
     assert_eq!(found.iter().find(|line| line["event"] == "model_call").unwrap()["extra"], Value::Null);
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -123,10 +114,8 @@ fn without_a_reader_or_its_host_the_command_ends_in_the_middle_of_a_call() {
         // Killing a host that is already dead has no effect.
         host.kill().unwrap();
         host.wait().unwrap();
-        drop(model.finish());
         std::fs::remove_file(&started).unwrap();
     }
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -140,36 +129,19 @@ fn a_reader_that_does_not_read_keeps_no_rollout_and_no_signal() {
     let unread = child.stdout.take().unwrap();
     let is_over = || std::fs::read_to_string(&ended).is_ok_and(|text| text.contains("\"rollout_ended\""));
     wait_until("the rollout has ended", is_over);
-    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    rlm_tests::signal(&child, Signal::SIGTERM);
     assert_eq!(child.wait().unwrap().code(), Some(3));
     drop(unread);
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
 fn the_model_may_be_on_a_socket() {
     let place = Place::new();
     let url = "http+unix://%2Fnowhere%2Fmodel.sock/v1";
-    let output = place
-        .rlm(&[
-            "run",
-            "--events",
-            "--model",
-            "m",
-            "--base-url",
-            url,
-            "--timeout",
-            "1",
-            "--context",
-            "",
-            "Why?",
-        ])
-        .output()
-        .unwrap();
+    let server = ["run", "--events", "--model", "m", "--base-url", url];
+    let args = [&server[..], &["--timeout", "1", "--context", "", "Why?"]].concat();
+    let output = place.rlm(&args).output().unwrap();
     let found = lines(text(&output.stdout));
     let error = found.last().unwrap()["result"]["error"].as_str().unwrap().to_owned();
     assert!(error.contains("No such file or directory"), "{error}");
-    place.assert_nothing_left();
 }

@@ -7,7 +7,7 @@ use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use serde_json::{Value, json};
 
-use super::{answering, asking, shown, text};
+use super::{answering, asking, shown, start, text};
 
 fn feeding(place: &Place, model: &ScriptedModel, args: &[&str]) -> std::process::Command {
     let mut command = asking(place, model, &[&["run", "--events", "--feed"], args].concat());
@@ -17,8 +17,7 @@ fn feeding(place: &Place, model: &ScriptedModel, args: &[&str]) -> std::process:
 
 #[test]
 fn attempts_run_as_they_come_and_the_command_ends_with_them() {
-    let place = Place::new();
-    let model = ScriptedModel::start([answering("42")]);
+    let (place, model) = start([answering("42")]);
     let mut child = feeding(&place, &model, &[]).spawn().unwrap();
     let (mut feed, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
     let lines = output.lines().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
@@ -35,14 +34,11 @@ fn attempts_run_as_they_come_and_the_command_ends_with_them() {
     }
     drop(feed);
     assert_eq!((results.next(), child.wait().unwrap().code()), (None, Some(0)));
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
 fn a_line_that_is_no_attempt_ends_the_command_with_its_place() {
-    let place = Place::new();
-    let model = ScriptedModel::start([answering("1")]);
+    let (place, model) = start([answering("1")]);
     let not_a_number = "standard input:2: `attempt` must be a number from 1";
     let first = r#"{"question": "a"}"#;
     for (line, expected) in [
@@ -55,8 +51,6 @@ fn a_line_that_is_no_attempt_ends_the_command_with_its_place() {
         let (_, words, status) = shown(&output);
         assert_eq!((words, status), (format!("rlm: {expected}\n").as_str(), Some(2)));
     }
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 /// Feeds one attempt to a command whose ledger follows these rules. Returns its result and what the ledger was told.
@@ -81,8 +75,7 @@ fn with_ledger(
 
 #[test]
 fn each_request_is_reserved_in_the_ledger_of_the_other_program_and_settled() {
-    let place = Place::new();
-    let model = ScriptedModel::start([answering("42").usage(90, 7)]);
+    let (place, model) = start([answering("42").usage(90, 7)]);
     let (result, told) = with_ledger(&place, &model, [Rule::any().body(r#"{"completion_tokens": 300}"#)]);
     assert_eq!(result["answer"], "42");
     // Before it begins, it asks whether there is room for a turn.
@@ -103,13 +96,11 @@ fn each_request_is_reserved_in_the_ledger_of_the_other_program_and_settled() {
     // What the ledger allows is the bound of the completion.
     let requests = model.finish();
     assert_eq!(requests[0].body["max_tokens"], 300);
-    place.assert_nothing_left();
 }
 
 #[test]
 fn without_room_in_the_other_ledger_nothing_is_sent() {
-    let place = Place::new();
-    let model = ScriptedModel::start([answering("42")]);
+    let (place, model) = start([answering("42")]);
     let full = Rule::any().status(402, "").body(r#"{"error": "no room for it"}"#);
     let (result, _) = with_ledger(&place, &model, [full]);
     assert_eq!((&result["stop_reason"], &result["error"]), (&json!("stopped"), &json!("no room for it")));
@@ -117,5 +108,4 @@ fn without_room_in_the_other_ledger_nothing_is_sent() {
     let error = result["error"].as_str().unwrap();
     assert!(error.starts_with("the ledger of all rollouts cannot be asked: "), "{error}");
     assert!(model.finish().is_empty());
-    place.assert_nothing_left();
 }

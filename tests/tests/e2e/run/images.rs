@@ -4,7 +4,7 @@ use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use serde_json::Value;
 
-use super::{asking, bash, shown, text};
+use super::{ask, asking, bash, shown, start, text};
 
 /// An image by its first bytes.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\nrest";
@@ -34,7 +34,7 @@ fn images_go_to_the_model_and_are_files_beside_the_trajectory() {
         bash("RLM_CONTENT=seen RLM_READY=1"),
     ]);
     let args = ["run", "--image", "q.png", "--show-images", "true", "--trajectory", "t.jsonl", "What is it?"];
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     assert_eq!((text(&output.stdout), output.status.code()), ("seen\n", Some(0)), "{output:?}");
     let requests = model.finish();
     let question = last(&requests[0].body);
@@ -77,12 +77,10 @@ fn images_go_to_the_model_and_are_files_beside_the_trajectory() {
     std::os::unix::fs::symlink("/etc/passwd", &file).unwrap();
     let page = page_of(&place, "u.jsonl");
     assert_eq!((page.matches("<img").count(), page.matches("cannot be shown").count()), (0, 2), "{page}");
-    place.assert_nothing_left();
 }
 
 #[test]
 fn a_python_session_shows_images_and_their_number_and_size_are_bounded() {
-    let place = Place::new();
     let code = "data = b'\\x89PNG\\r\\n\\x1a\\n'\n\
                 open('big.png', 'wb').write(data + bytes(4 << 20))\n\
                 open('large.png', 'wb').write(data + bytes(3 << 20))\n\
@@ -92,13 +90,12 @@ fn a_python_session_shows_images_and_their_number_and_size_are_bounded() {
                     except Exception as error: print(error)\n";
     let mut reply = super::calling("call_python_repl", code);
     reply["content"] = Value::Null;
-    let model = ScriptedModel::start([
+    let (place, model) = start([
         Rule::any().message(reply).once(),
-        Rule::any()
-            .message(super::calling("call_python_repl", "answer['content'] = 'ok'; answer['ready'] = True")),
+        Rule::any().calls("call_python_repl", "answer['content'] = 'ok'; answer['ready'] = True"),
     ]);
     let args = ["run", "--python", "--show-images", "true", "Draw."];
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     assert_eq!((text(&output.stdout), output.status.code()), ("ok\n", Some(0)), "{output:?}");
     let requests = model.finish();
     let messages = requests[1].body["messages"].as_array().unwrap();
@@ -114,24 +111,20 @@ fn a_python_session_shows_images_and_their_number_and_size_are_bounded() {
     let fault = "cannot show large.png: all images of a conversation may have 21.0 MB: make it smaller";
     assert!(told.contains(fault), "{told}");
     assert_eq!(messages[messages.len() - 1]["content"].as_array().unwrap().len(), 21);
-    place.assert_nothing_left();
 }
 
 #[test]
 fn a_file_that_is_no_image_is_refused_before_anything_starts() {
-    let place = Place::new();
+    let (place, model) = start([]);
     place.write("notes.png", "text");
-    let model = ScriptedModel::start([]);
     for (file, fault) in [
         ("notes.png", "it is not an image: expected PNG, JPEG, GIF or WebP"),
         ("nowhere.png", "No such file or directory (os error 2)"),
         (".", "it is not a regular file"),
     ] {
-        let output = asking(&place, &model, &["run", "--image", file, "Why?"]).output().unwrap();
+        let output = ask(&place, &model, &["run", "--image", file, "Why?"]);
         assert_eq!(shown(&output), ("", &*format!("rlm: cannot show {file}: {fault}\n"), Some(2)));
     }
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 /// Code that shows an image, more than once if asked to.
@@ -160,7 +153,7 @@ fn images_that_a_server_refuses_in_any_words_or_that_have_no_room_are_left_out()
             Rule::on("data:image/png").status(status, words),
             bash("RLM_CONTENT=blind RLM_READY=1"),
         ]);
-        let output = asking(&place, &model, &["run", "--show-images", "true", "Draw."]).output().unwrap();
+        let output = ask(&place, &model, &["run", "--show-images", "true", "Draw."]);
         assert_eq!((text(&output.stdout), output.status.code()), ("blind\n", Some(0)), "{output:?}");
         let requests = model.finish();
         let told = last(&requests[2].body)["content"].as_str().unwrap();
@@ -172,19 +165,17 @@ fn images_that_a_server_refuses_in_any_words_or_that_have_no_room_are_left_out()
         bash("RLM_CONTENT=cut RLM_READY=1"),
     ]);
     let args = ["run", "--show-images", "true", "--context-tokens", "31000", "Draw."];
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     assert_eq!(text(&output.stdout), "cut\n", "{output:?}");
     let requests = model.finish();
     assert_eq!(images_of(&requests[1].body), 0, "{}", requests[1].body);
     assert!(requests[1].body.to_string().contains("The images were removed to make room."));
-    place.assert_nothing_left();
 }
 
 #[test]
 fn an_image_that_is_shown_with_an_answer_comes_before_the_next_question() {
-    let place = Place::new();
     let answering = format!("{}; RLM_CONTENT=one RLM_READY=1", showing(1));
-    let model = ScriptedModel::start([bash(&answering).once(), bash("RLM_CONTENT=two RLM_READY=1")]);
+    let (place, model) = start([bash(&answering).once(), bash("RLM_CONTENT=two RLM_READY=1")]);
     let mut command = asking(&place, &model, &["run", "--chat", "--show-images", "true", "First?"]);
     std::fs::write(place.file("more"), "Second?\n").unwrap();
     let output = command.stdin(std::fs::File::open(place.file("more")).unwrap()).output().unwrap();
@@ -193,7 +184,6 @@ fn an_image_that_is_shown_with_an_answer_comes_before_the_next_question() {
     let messages = requests[1].body["messages"].as_array().unwrap();
     let [.., image, question] = &messages[..] else { panic!("{messages:?}") };
     assert_eq!((image["content"].as_array().unwrap().len(), &question["content"]), (2, &"Second?".into()));
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -204,12 +194,12 @@ fn a_session_that_showed_images_is_replayed_and_results_of_others_are_not_resume
     let code = format!("{}; show p.png; RLM_CONTENT=done RLM_READY=1", showing(1));
     let model = ScriptedModel::start([bash(&code)]);
     let args = ["run", "--show-images", "true", "--trajectory", "t.jsonl", "Draw."];
-    assert_eq!(asking(&place, &model, &args).output().unwrap().status.code(), Some(0));
+    assert_eq!(ask(&place, &model, &args).status.code(), Some(0));
     let replayed = place.rlm(&["replay", "t.jsonl"]).output().unwrap();
     assert_eq!(replayed.status.code(), Some(0), "{replayed:?}");
     let run = |image: &[&str]| {
         let args = [&["run", "--results", "r.jsonl", "--resume", "Draw."], image].concat();
-        asking(&place, &model, &args).output().unwrap()
+        ask(&place, &model, &args)
     };
     assert_eq!(run(&["--image", "q.png"]).status.code(), Some(0));
     assert_eq!(run(&["--image", "q.png"]).status.code(), Some(0));
@@ -218,9 +208,7 @@ fn a_session_that_showed_images_is_replayed_and_results_of_others_are_not_resume
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     }
     let many = ["--image", "q.png"].repeat(21);
-    let many = asking(&place, &model, &[&["run", "Why?"], &many[..]].concat()).output().unwrap();
+    let many = ask(&place, &model, &[&["run", "Why?"], &many[..]].concat());
     let fault = "rlm: --image: cannot show q.png: the conversation has had 20 images, which is the most\n";
     assert_eq!(shown(&many), ("", fault, Some(2)));
-    drop(model.finish());
-    place.assert_nothing_left();
 }

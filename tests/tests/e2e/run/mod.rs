@@ -26,8 +26,12 @@ use std::process::{Child, Command, Output};
 
 use rlm_env::{RolloutResult, StopReason};
 use rlm_tests::Place;
-use rlm_tests::scripted_model::{Rule, ScriptedModel};
-use serde_json::{Value, json};
+use rlm_tests::scripted_model::{Rule, ScriptedModel, calling};
+
+/// A place, and a model that follows these rules.
+fn start(rules: impl IntoIterator<Item = Rule>) -> (Place, ScriptedModel) {
+    (Place::new(), ScriptedModel::start(rules))
+}
 
 /// `rlm` with a model, and without files if no context is given.
 fn asking(place: &Place, model: &ScriptedModel, args: &[&str]) -> Command {
@@ -39,6 +43,11 @@ fn asking(place: &Place, model: &ScriptedModel, args: &[&str]) -> Command {
     command
 }
 
+/// Runs [`asking`] to its end.
+fn ask(place: &Place, model: &ScriptedModel, args: &[&str]) -> Output {
+    asking(place, model, args).output().unwrap()
+}
+
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
@@ -47,15 +56,8 @@ fn shown(output: &Output) -> (&str, &str, Option<i32>) {
     (text(&output.stdout), text(&output.stderr), output.status.code())
 }
 
-/// A message that calls the REPL.
-fn calling(tool: &str, code: &str) -> Value {
-    let arguments = json!({"code": code}).to_string();
-    let function = json!({"name": tool, "arguments": arguments});
-    json!({"role": "assistant", "content": null, "tool_calls": [{"id": "c", "type": "function", "function": function}]})
-}
-
 fn bash(code: &str) -> Rule {
-    Rule::any().message(calling("call_bash_repl", code))
+    Rule::any().calls("call_bash_repl", code)
 }
 
 fn answering(answer: &str) -> Rule {

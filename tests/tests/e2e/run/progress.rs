@@ -3,16 +3,15 @@
 use std::fs::File;
 use std::io::Write as _;
 
-use rlm_tests::Place;
 use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
+use rlm_tests::{Place, signal};
 
 use nix::sys::signal::Signal;
 use nix::sys::termios::LocalFlags;
 use portable_pty::{PtySize, native_pty_system};
 use serde_json::json;
 
-use super::signals::signal;
-use super::{answering, asking, at_terminal, bash, calling, read_until, shown, text};
+use super::{answering, ask, asking, at_terminal, bash, calling, read_until, shown, start, text};
 use crate::pty::at_pty;
 
 #[test]
@@ -36,7 +35,6 @@ fn progress_is_shown_at_a_terminal_and_goes_away() {
     assert!(!end.contains("turn 2 of"), "the bar is left: {rest:?}");
     assert!(end.contains("rlm: 2 turns · 2 calls · 0 sub-calls · "), "{end:?}");
     assert!(!format!("{seen}{rest}").contains("question"), "{seen}{rest}");
-    drop(model.finish());
 }
 
 #[test]
@@ -57,14 +55,12 @@ fn a_wait_for_the_server_is_shown_as_one() {
         child.wait().unwrap();
         assert_eq!(model.finish().len(), 1);
     }
-    place.assert_nothing_left();
 }
 
 #[test]
 fn output_is_shown_as_it_comes_and_once() {
-    let place = Place::new();
     let gate = Gate::shut();
-    let model = ScriptedModel::start([
+    let (place, model) = start([
         Rule::on("judge").reply("yes").after(&gate),
         bash("seq -f 'line %g' 23; llm_batch judge; echo last").once(),
         answering("42"),
@@ -84,8 +80,6 @@ fn output_is_shown_as_it_comes_and_once() {
         "{rest}"
     );
     assert_eq!(all.matches("  │ line 7\r\n").count(), 1, "{all}");
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -112,9 +106,7 @@ fn ctrl_c_leaves_no_line_of_the_bar() {
         let (rest, _) = read_until(&mut output, "");
         assert!(rest.contains("Ctrl-C again ends at once") && !rest.contains("^C"), "{rest:?}");
         gate.open();
-        drop(model.finish());
     }
-    place.assert_nothing_left();
 }
 
 /// A rollout with a failed call, two sub-calls, a long output, and text beside the code.
@@ -175,9 +167,7 @@ fn a_rollout_can_be_watched() {
         );
         assert_eq!(seen.contains("\u{1b}[36m"), has_colours, "{seen}");
         assert!(!seen.contains("\u{1b}]0;") && !seen.contains('\u{7}') && !seen.contains('\u{9b}'), "{seen}");
-        drop(model.finish());
     }
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -220,7 +210,6 @@ fn reasoning_is_a_line_and_nobody_sees_what_only_servers_read() {
             &["rlm: 2 turns · 2 calls · 1 sub-call · 2,532 tokens (900 cached, 150 reasoning) · "],
         );
         assert!(!seen.contains(SECRET) && !seen.contains("think>"), "{seen}");
-        drop(model.finish());
     }
     let record = place.path("home").join(".local/state/rlm/runs/thinking.jsonl");
     assert!(std::fs::read_to_string(record).unwrap().contains(SECRET), "a replay needs it");
@@ -235,37 +224,32 @@ fn reasoning_is_a_line_and_nobody_sees_what_only_servers_read() {
             assert!(printed.contains("2 turns, 2,532 tokens (900 cached, 150 reasoning), "), "{printed}");
         }
     }
-    place.assert_nothing_left();
 }
 
 #[test]
 fn sub_calls_that_fail_are_shown_with_the_reason() {
-    let place = Place::new();
-    let model = ScriptedModel::start([
+    let (place, model) = start([
         Rule::on("judge").status(404, "no model \u{202e}small"),
         bash("llm_batch 'judge a' 'judge b' >/dev/null; RLM_CONTENT=42 RLM_READY=1"),
     ]);
-    let output = asking(&place, &model, &["run", "--progress", "full", "How many?"]).output().unwrap();
+    let output = ask(&place, &model, &["run", "--progress", "full", "How many?"]);
     let (answer, seen, status) = shown(&output);
     assert_eq!((answer, status), ("42\n", Some(0)));
     let failed = "  2 failed: the model's server answered 404: no model <U+202E>small\n";
     check_order(seen, &["  llm_batch sent the sub-LLM 2 requests, 0 tokens\n", failed]);
     assert!(!seen.contains("its first answer begins"), "{seen}");
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
 fn a_rollout_can_be_watched_without_a_terminal() {
     let place = Place::new();
     let model = eventful();
-    let output = asking(&place, &model, &["run", "--progress", "full", "How many?"]).output().unwrap();
+    let output = ask(&place, &model, &["run", "--progress", "full", "How many?"]);
     let (answer, seen, status) = shown(&output);
     assert_eq!((answer, status), ("42\n", Some(0)));
     check_order(seen, &SHOWN);
     assert!(!seen.contains('\u{1b}'), "{seen}");
     assert!(seen.lines().last().unwrap().starts_with("rlm: 3 turns · "), "{seen}");
-    drop(model.finish());
 }
 
 #[test]
@@ -283,6 +267,5 @@ fn no_progress_is_shown_where_it_is_not_wanted_or_cannot_be() {
         let (seen, _) = read_until(&mut File::from(terminal.master), "");
         let output = child.wait_with_output().unwrap();
         assert_eq!((text(&output.stdout), seen.as_str()), ("yes\n", ""));
-        drop(model.finish());
     }
 }

@@ -7,7 +7,7 @@ use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use serde_json::{Value, json};
 
-use super::{asking, calling, shown, text};
+use super::{ask, asking, calling, shown, start, text};
 
 /// Never in logs and errors.
 const SECRET: &str = "c2VjcmV0LXNpZ25hdHVyZQ";
@@ -33,11 +33,10 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn what_a_run_writes_is_for_its_owner_alone() {
-    let place = Place::new();
-    let model = ScriptedModel::start([Rule::any().message(reasoning("RLM_CONTENT=42 RLM_READY=1"))]);
+    let (place, model) = start([Rule::any().message(reasoning("RLM_CONTENT=42 RLM_READY=1"))]);
     let args = ["run", "--trajectory", "t.jsonl", "--keep", "new/kept", "--id", "one", "Why?"];
     for args in [&args[..], &["run", "--results", "r.jsonl", "Why?"]] {
-        let output = asking(&place, &model, args).output().unwrap();
+        let output = ask(&place, &model, args);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
     }
     let runs = place.path("home").join(".local/state/rlm/runs");
@@ -52,10 +51,8 @@ fn what_a_run_writes_is_for_its_owner_alone() {
     }
     // A reader who has been let in stays so.
     std::fs::set_permissions(place.file("t.jsonl"), std::fs::Permissions::from_mode(0o640)).unwrap();
-    let output = asking(&place, &model, &["run", "--trajectory", "t.jsonl", "Why?"]).output().unwrap();
+    let output = ask(&place, &model, &["run", "--trajectory", "t.jsonl", "Why?"]);
     assert_eq!((output.status.code(), mode(&place.file("t.jsonl"))), (Some(0), 0o640));
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -70,7 +67,7 @@ fn reasoning_goes_back_to_the_server_and_is_kept_only_where_it_may_be() {
         let (file, keep) = (format!("{keeps}.jsonl"), format!("kept-{keeps}"));
         let args =
             ["run", "--keep-reasoning", keeps, "--trajectory", &file, "--keep", &keep, "--id", "one", "Why?"];
-        let output = asking(&place, &model, &args).output().unwrap();
+        let output = ask(&place, &model, &args);
         assert_eq!(shown(&output).0, "42\n", "{output:?}");
         let requests = model.finish();
         let back = &requests[1].body["messages"][2];
@@ -103,11 +100,10 @@ fn reasoning_goes_back_to_the_server_and_is_kept_only_where_it_may_be() {
     }
     let model = ScriptedModel::start([]);
     let args = ["run", "--keep-reasoning", "false", "--token-ids", "true", "Why?"];
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     let expected = "rlm: token_ids (--token-ids): the tokens of a reply tell its reasoning, which keep_reasoning \
                     (--keep-reasoning) leaves out: set one of the two\n";
     assert_eq!(shown(&output), ("", expected, Some(2)));
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -128,6 +124,4 @@ fn errors_that_quote_the_request_show_no_signature() {
     assert!(!errors.contains(SECRET) && !text(&output.stdout).contains(SECRET), "{errors}");
     let ended = entries(&place.read("t.jsonl")).pop().unwrap();
     assert!(ended["error"].as_str().unwrap().contains("[signature]"), "{ended}");
-    drop(model.finish());
-    place.assert_nothing_left();
 }

@@ -6,12 +6,11 @@ use std::process::Command;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use rlm_tests::{Place, program};
 
-use super::{answering, asking, shown, text};
+use super::{answering, ask, asking, shown, start, text};
 
 #[test]
 fn an_answer_that_cannot_be_written_is_an_error() {
-    let place = Place::new();
-    let model = ScriptedModel::start([answering("yes")]);
+    let (place, model) = start([answering("yes")]);
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = asking(&place, &model, &["run", "Why?"]).stdout(full).output().unwrap();
     let words = text(&output.stderr);
@@ -19,21 +18,17 @@ fn an_answer_that_cannot_be_written_is_an_error() {
         (words, output.status.code()),
         ("rlm: cannot write to standard output: No space left on device (os error 28)\n", Some(3))
     );
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
 fn results_that_cannot_be_written_end_the_batch() {
-    let place = Place::new();
+    let (place, model) = start([answering("yes")]);
     place.write("q.jsonl", "{\"question\": \"one?\"}\n{\"question\": \"two?\"}\n");
-    let model = ScriptedModel::start([answering("yes")]);
     let args = ["run", "--questions", "q.jsonl", "--jobs", "1", "--results", "/dev/full"];
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     let words = "rlm: cannot write the results to /dev/full: No space left on device (os error 28)\n";
     assert_eq!((text(&output.stderr), output.status.code()), (words, Some(3)));
     assert_eq!(model.finish().len(), 1, "no more are started");
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -78,9 +73,8 @@ fn a_model_that_fails_is_an_environment_error_that_says_what_to_do() {
             2,
         ),
     ] {
-        let place = Place::new();
-        let model = ScriptedModel::start([rule]);
-        let output = asking(&place, &model, &["run", "--max-retries", "1", "Why?"]).output().unwrap();
+        let (place, model) = start([rule]);
+        let output = ask(&place, &model, &["run", "--max-retries", "1", "Why?"]);
         let (answer, words, status) = shown(&output);
         assert_eq!((answer, status), ("", Some(3)), "{words}");
         let times = if times == 1 { "1 time".to_owned() } else { format!("{times} times") };
@@ -89,19 +83,16 @@ fn a_model_that_fails_is_an_environment_error_that_says_what_to_do() {
         assert!(words.starts_with(&first), "{words}");
         let settings = "rlm: settings of the server: model (RLM_MODEL), base_url (RLM_BASE_URL), no key; `rlm config` shows all, `rlm doctor` checks them\n";
         assert!(words.ends_with(settings), "{words}");
-        drop(model.finish());
-        place.assert_nothing_left();
     }
 }
 
 #[test]
 fn a_server_that_refuses_tools_is_asked_without_them_and_that_is_said_once() {
-    let place = Place::new();
     let in_text = "```bash\nRLM_CONTENT=yes RLM_READY=1\n```";
     let refusal = Rule::any().status(400, "m does not support tools").once();
-    let model = ScriptedModel::start([refusal, Rule::any().reply(in_text)]);
+    let (place, model) = start([refusal, Rule::any().reply(in_text)]);
     let args = ["run", "--attempts", "3", "--jobs", "1", "--results", "results.jsonl", "Why?"];
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     let (answer, words, status) = shown(&output);
     assert_eq!((answer, status), ("", Some(0)), "{words}");
     let warning = "rlm: warning: the model's server refuses tool calls, so code is asked for in fenced blocks; \
@@ -109,7 +100,6 @@ fn a_server_that_refuses_tools_is_asked_without_them_and_that_is_said_once() {
                    support tools\n";
     assert!(words.starts_with(warning) && words.matches("warning").count() == 1, "{words}");
     assert_eq!(model.finish().len(), 4, "a request is refused, and each rollout answered by one");
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -143,7 +133,7 @@ fn a_server_that_is_not_there_or_too_slow_is_named_with_what_to_do() {
 
     let gate = rlm_tests::scripted_model::Gate::shut();
     let slow = ScriptedModel::start([Rule::any().after(&gate)]);
-    let output = asking(&place, &slow, &["run", "--request-timeout", "200ms", "Why?"]).output().unwrap();
+    let output = ask(&place, &slow, &["run", "--request-timeout", "200ms", "Why?"]);
     let words = text(&output.stderr);
     assert!(
         words.contains("no answer within 0.2 s (asked ")
@@ -151,7 +141,6 @@ fn a_server_that_is_not_there_or_too_slow_is_named_with_what_to_do() {
         "{words}"
     );
     gate.open();
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -163,92 +152,66 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
     place.write("child.toml", "tools = \"tools.toml\"\nchild_tools = [\"llm_batch\", \"serch\"]\n");
     place.write("tools.toml", "[[tool]]\nname = \"search\"\ndescription = \"finds\"\ncommand = [\"true\"]\n");
     place.write("secret.toml", "api_key = \"k\"\n");
-    let server = ["--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
-    let with_server = |args: &[&'static str]| [&["run"], &server[..], args].concat();
-    let cases: [(Vec<&str>, &str); 24] = [
-        (vec!["run"], "no question: give one, or a file of them with --questions FILE"),
-        (vec!["run", "Why?"], "the model is not set: give --model, RLM_MODEL, or `model` in rlm.toml"),
+    for (args, message) in [
+        ("run", "no question: give one, or a file of them with --questions FILE"),
+        ("run Why?", "the model is not set: give --model, RLM_MODEL, or `model` in rlm.toml"),
+        ("run --model m Why?", "the address of the model is not set: give --base-url, RLM_BASE_URL, or"),
         (
-            vec!["run", "--model", "m", "Why?"],
-            "the address of the model is not set: give --base-url, RLM_BASE_URL, or",
-        ),
-        (
-            vec!["run", "--model", "m", "--base-url", "https://host/v1", "Why?"],
+            "run --model m --base-url https://host/v1 Why?",
             "the key for https://host/v1 is not set: set RLM_API_KEY or OPENAI_API_KEY, name another variable with",
         ),
+        ("run --model m --base-url host Why?", "the base URL of the models cannot be read"),
+    ] {
+        refused(&place, &words(args), message);
+    }
+    for (args, message) in [
+        ("--api-key-env MISSING Why?", "the variable MISSING, which should hold the key, is not set"),
+        ("--base-url host Why?", "the argument '--base-url <URL>' cannot be used multiple times"),
+        ("--timeout soon Why?", "expected a number of seconds above 0, or a time such as 5m"),
+        ("--max-context-bytes 1XB Why?", "expected bytes above 0, such as 500000, 10MB or 1GiB"),
+        ("--language perl Why?", "unknown REPL language `perl`: expected `bash` or `python`"),
+        ("--budget-usd 1 Why?", "the price of the model m is unknown: give --prices FILE"),
         (
-            with_server(&["--api-key-env", "MISSING", "Why?"]),
-            "the variable MISSING, which should hold the key, is not set",
-        ),
-        (
-            with_server(&["--base-url", "host", "Why?"]),
-            "the argument '--base-url <URL>' cannot be used multiple times",
-        ),
-        (
-            vec!["run", "--model", "m", "--base-url", "host", "Why?"],
-            "the base URL of the models cannot be read",
-        ),
-        (
-            with_server(&["--timeout", "soon", "Why?"]),
-            "expected a number of seconds above 0, or a time such as 5m",
-        ),
-        (
-            with_server(&["--max-context-bytes", "1 XB", "Why?"]),
-            "expected bytes above 0, such as 500000, 10MB or 1GiB",
-        ),
-        (
-            with_server(&["--language", "perl", "Why?"]),
-            "unknown REPL language `perl`: expected `bash` or `python`",
-        ),
-        (
-            with_server(&["--budget-usd", "1", "Why?"]),
-            "the price of the model m is unknown: give --prices FILE",
-        ),
-        (
-            with_server(&["--budget-usd", "1", "--prices", "prices.toml", "Why?"]),
+            "--budget-usd 1 --prices prices.toml Why?",
             "neither prices.toml nor the built-in prices have one of the model m",
         ),
+        ("--tools none.toml Why?", "the tools cannot be read from none.toml: No such file"),
+        ("--questions bad.jsonl", "bad.jsonl:2: unknown field `quest`: did you mean `question`?"),
+        ("--config bad.toml Why?", "bad.toml:2: unknown key `max_turn`: did you mean `max_turns`?"),
         (
-            with_server(&["--tools", "none.toml", "Why?"]),
-            "the tools cannot be read from none.toml: No such file",
-        ),
-        (
-            with_server(&["--questions", "bad.jsonl"]),
-            "bad.jsonl:2: unknown field `quest`: did you mean `question`?",
-        ),
-        (
-            with_server(&["--config", "bad.toml", "Why?"]),
-            "bad.toml:2: unknown key `max_turn`: did you mean `max_turns`?",
-        ),
-        (
-            with_server(&["--config", "child.toml", "--context", "", "Why?"]),
+            "--config child.toml --context . Why?",
             "child_tools: no tool is named serch; `tools` and `mcp` define search",
         ),
-        (with_server(&["--config", "secret.toml", "Why?"]), "`api_key` does not belong in a file"),
-        (with_server(&["--context", "-", "--context", "-", "Why?"]), "standard input can be read once only"),
-        (with_server(&["--attempts", "99999999999", "Why?"]), "expected a whole number from 1 to 1000000"),
-        (with_server(&["--jobs", "0", "Why?"]), "expected a whole number from 1 to 10000"),
+        ("--config secret.toml Why?", "`api_key` does not belong in a file"),
+        ("--context - --context - Why?", "standard input can be read once only"),
+        ("--attempts 99999999999 Why?", "expected a whole number from 1 to 1000000"),
+        ("--jobs 0 Why?", "expected a whole number from 1 to 10000"),
+        ("--dry-run --json Why?", "the argument '--dry-run' cannot be used with '--json'"),
         (
-            with_server(&["--dry-run", "--json", "Why?"]),
-            "the argument '--dry-run' cannot be used with '--json'",
-        ),
-        (
-            with_server(&["--context", "", "--dry-run", "--attempts", "2", "--max-cost", "1", "Why?"]),
+            "--context . --dry-run --attempts 2 --max-cost 1 Why?",
             "--max-cost: the budget is in USD and the model \"m\" has no price",
         ),
-        (
-            with_server(&["--max-cost", "1", "Why?"]),
-            "--max-cost is for a batch: --budget-usd limits one rollout",
-        ),
-        (with_server(&[" "]), "the question is empty"),
-    ];
-    for (args, message) in cases {
-        let output = place.rlm(&args).output().unwrap();
-        let (answer, words, status) = shown(&output);
-        assert_eq!((answer, status), ("", Some(2)), "{args:?}: {words}");
-        assert!(words.contains(message), "{args:?}: {words}");
+        ("--max-cost 1 Why?", "--max-cost is for a batch: --budget-usd limits one rollout"),
+    ] {
+        refused(&place, &[&SERVER[..], &words(args)].concat(), message);
     }
-    place.assert_nothing_left();
+    refused(&place, &[&SERVER[..], &[" "]].concat(), "the question is empty");
+}
+
+/// A run with a server that nobody asks.
+const SERVER: [&str; 5] = ["run", "--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
+
+fn words(args: &str) -> Vec<&str> {
+    args.split(' ').collect()
+}
+
+/// Checks that these arguments are refused with this message, and that nothing is answered.
+#[track_caller]
+fn refused(place: &Place, args: &[&str], message: &str) {
+    let output = place.rlm(args).output().unwrap();
+    let (answer, words, status) = shown(&output);
+    assert_eq!((answer, status), ("", Some(2)), "{args:?}: {words}");
+    assert!(words.contains(message), "{args:?}: {words}");
 }
 
 #[test]
@@ -268,77 +231,45 @@ fn files_are_checked_by_content_and_kind() {
         place.write(name, text);
     }
     nix::unistd::mkfifo(&place.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let batch = ["--questions", "q.jsonl", "--results"];
-    let cases: [(Vec<&str>, &str); 16] = [
-        ([&batch[..], &["hello", "--resume"]].concat(), "hello:1: this is not a result: "),
-        ([&batch[..], &["q.jsonl", "--resume"]].concat(), "q.jsonl:1: this is not a result: "),
+    for (args, message) in [
+        ("--questions q.jsonl --results hello --resume", "hello:1: this is not a result: "),
+        ("--questions q.jsonl --results q.jsonl --resume", "q.jsonl:1: this is not a result: "),
         (
-            [&batch[..], &["/dev/null", "--resume"]].concat(),
+            "--questions q.jsonl --results /dev/null --resume",
             "/dev/null is not a file: it has no results to resume",
         ),
+        ("--trajectory fifo Why?", "cannot write the trajectory to fifo: it is a pipe, whose reader"),
+        ("--trajectory ended.jsonl Why?", "it is not a trajectory: its first line is not an entry"),
         (
-            vec!["--trajectory", "fifo", "Why?"],
-            "cannot write the trajectory to fifo: it is a pipe, whose reader",
-        ),
-        (
-            vec!["--trajectory", "ended.jsonl", "Why?"],
-            "it is not a trajectory: its first line is not an entry",
-        ),
-        (
-            [&batch[..], &["r.jsonl", "--trajectory", "./q.jsonl"]].concat(),
+            "--questions q.jsonl --results r.jsonl --trajectory ./q.jsonl",
             "the trajectory and --questions cannot be one file: ./q.jsonl is given for both",
         ),
         (
-            [&batch[..], &["r.jsonl", "--trajectory", "./r.jsonl"]].concat(),
+            "--questions q.jsonl --results r.jsonl --trajectory ./r.jsonl",
             "the trajectory and --results cannot be one file: ./r.jsonl is given for both",
         ),
-        (
-            vec!["--call-timeout", "1e19", "Why?"],
-            "'--call-timeout <SECONDS>': expected at most 604800 seconds",
-        ),
-        (
-            vec!["--call-timeout", "640000", "Why?"],
-            "'--call-timeout <SECONDS>': expected at most 604800 seconds",
-        ),
-        (vec!["--timeout", "1e19", "Why?"], "'--timeout <SECONDS>': expected at most 31622400 seconds"),
-        (
-            vec!["--sampling", "{\"messages\": []}", "Why?"],
-            "rlm: sampling (--sampling): `messages` is not a sampling",
-        ),
-        (
-            vec!["--sub-sampling", "{\"n\": 0}", "Why?"],
-            "rlm: sub_sampling (--sub-sampling): n must be an int",
-        ),
-        (vec!["--config", "stream.toml", "Why?"], "stream.toml:2): `stream` is not a sampling parameter"),
-        (
-            vec!["--config", "nan.toml", "Why?"],
-            "nan.toml:1: sampling: temperature: a request cannot hold the number NaN",
-        ),
-        (
-            vec!["--tools", "llm.toml", "Why?"],
-            "llm.toml: tool 'llm_batch': this is the name of a built-in tool",
-        ),
-        (vec!["--tools", "two.toml", "Why?"], "two.toml: tool 'x': the name is taken by another tool"),
-    ];
-    for (args, message) in cases {
-        let server = ["run", "--model", "m", "--base-url", "http://127.0.0.1:1/v1", "--context", ""];
-        let output = place.rlm(&[&server[..], &args].concat()).output().unwrap();
-        let (answer, words, status) = shown(&output);
-        assert_eq!((answer, status), ("", Some(2)), "{args:?}: {words}");
-        assert!(words.contains(message), "{args:?}: {words}");
+        ("--call-timeout 1e19 Why?", "'--call-timeout <SECONDS>': expected at most 604800 seconds"),
+        ("--call-timeout 640000 Why?", "'--call-timeout <SECONDS>': expected at most 604800 seconds"),
+        ("--timeout 1e19 Why?", "'--timeout <SECONDS>': expected at most 31622400 seconds"),
+        ("--sampling {\"messages\":[]} Why?", "rlm: sampling (--sampling): `messages` is not a sampling"),
+        ("--sub-sampling {\"n\":0} Why?", "rlm: sub_sampling (--sub-sampling): n must be an int"),
+        ("--config stream.toml Why?", "stream.toml:2): `stream` is not a sampling parameter"),
+        ("--config nan.toml Why?", "nan.toml:1: sampling: temperature: a request cannot hold the number NaN"),
+        ("--tools llm.toml Why?", "llm.toml: tool 'llm_batch': this is the name of a built-in tool"),
+        ("--tools two.toml Why?", "two.toml: tool 'x': the name is taken by another tool"),
+    ] {
+        refused(&place, &[&SERVER[..], &["--context", ""], &words(args)].concat(), message);
     }
     for (name, text) in files {
         assert_eq!(place.read(name), text);
     }
     assert!(!place.file("r.jsonl").exists());
-    place.assert_nothing_left();
 }
 
 #[test]
 fn an_answer_that_has_nowhere_to_go_is_not_asked_for() {
-    let place = Place::new();
+    let (place, model) = start([answering("yes")]);
     place.write("q.jsonl", "{\"question\": \"one?\"}\n");
-    let model = ScriptedModel::start([answering("yes")]);
     let closed = |args: &[&str]| {
         let asking = asking(&place, &model, &[]);
         let mut command = Command::new("sh");
@@ -359,5 +290,4 @@ fn an_answer_that_has_nowhere_to_go_is_not_asked_for() {
     let output = place.rlm(&["demo"]).stdout(full).output().unwrap();
     let words = "rlm: cannot write to standard output: No space left on device (os error 28)\n";
     assert_eq!(shown(&output), ("", words, Some(3)));
-    place.assert_nothing_left();
 }

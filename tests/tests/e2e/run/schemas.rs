@@ -4,29 +4,27 @@ use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use serde_json::json;
 
-use super::{answering, asking, bash, shown, text};
+use super::{answering, ask, bash, shown, start, text};
 
 const SCHEMA: &str = r#"{"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}"#;
 
 #[test]
 fn an_answer_that_does_not_fit_is_given_back() {
-    let place = Place::new();
-    place.write("answer.json", SCHEMA);
-    let model = ScriptedModel::start([
+    let (place, model) = start([
         Rule::on("/n: \"x\" is not of type \"integer\"")
-            .message(super::calling("call_bash_repl", "RLM_CONTENT='{\"n\": 3}'; RLM_READY=1")),
+            .calls("call_bash_repl", "RLM_CONTENT='{\"n\": 3}'; RLM_READY=1"),
         bash("RLM_CONTENT='{\"n\": \"x\"}'; RLM_READY=1"),
     ]);
+    place.write("answer.json", SCHEMA);
     let args = ["run", "--answer-schema", "answer.json", "How many?"];
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     assert_eq!(shown(&output), ("{\"n\": 3}\n", "", Some(0)));
     let requests = model.finish();
     assert_eq!(requests.len(), 2);
     assert!(requests[0].body["messages"][0]["content"].as_str().unwrap().contains("\"required\": [\n"));
 
     let model = ScriptedModel::start([bash("RLM_CONTENT=no RLM_READY=1")]);
-    let output =
-        asking(&place, &model, &[&args[..], &["--max-turns", "3", "--json"]].concat()).output().unwrap();
+    let output = ask(&place, &model, &[&args[..], &["--max-turns", "3", "--json"]].concat());
     let (line, words, status) = shown(&output);
     assert_eq!(status, Some(1), "{words}");
     assert!(
@@ -34,13 +32,11 @@ fn an_answer_that_does_not_fit_is_given_back() {
         "{line}"
     );
     assert_eq!(model.finish().len(), 3);
-    place.assert_nothing_left();
 }
 
 #[test]
 fn a_schema_that_cannot_be_used_is_refused_by_its_file() {
-    let place = Place::new();
-    let model = ScriptedModel::start([]);
+    let (place, model) = start([]);
     place.write("broken.json", "{");
     place.write("wrong.json", "{\"type\": \"objekt\"}");
     nix::unistd::mkfifo(&place.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -50,12 +46,11 @@ fn a_schema_that_cannot_be_used_is_refused_by_its_file() {
         ("broken.json", "broken.json: it is not JSON: EOF"),
         ("wrong.json", "wrong.json: it is not a valid JSON schema: "),
     ] {
-        let output = asking(&place, &model, &["run", "--answer-schema", file, "Why?"]).output().unwrap();
+        let output = ask(&place, &model, &["run", "--answer-schema", file, "Why?"]);
         let (_, words, status) = shown(&output);
         assert_eq!(status, Some(2), "{words}");
         assert!(words.starts_with(&format!("rlm: {message}")), "{words}");
     }
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -65,11 +60,10 @@ fn an_empty_answer_is_given_back_once() {
         let again = super::calling("call_bash_repl", second);
         let model =
             ScriptedModel::start([Rule::on("The answer is empty").message(again), bash("RLM_READY=1")]);
-        let output = asking(&place, &model, &["run", "Why?"]).output().unwrap();
+        let output = ask(&place, &model, &["run", "Why?"]);
         assert_eq!((text(&output.stdout), output.status.code()), (answer, Some(0)));
         assert_eq!(model.finish().len(), 2);
     }
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -83,11 +77,10 @@ fn a_schema_that_cannot_be_checked_in_time_holds_up_nothing() {
     place.write("answer.json", &json!({"$defs": places, "$ref": "#/$defs/a35"}).to_string());
     let model = ScriptedModel::start([answering("3").times(2)]);
     let args = ["run", "--answer-schema", "answer.json", "--max-turns", "2", "--timeout", "60", "How many?"];
-    let output = asking(&place, &model, &args).output().unwrap();
+    let output = ask(&place, &model, &args);
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let requests = model.finish();
     let last =
         requests[1].body["messages"].as_array().unwrap().iter().map(ToString::to_string).collect::<String>();
     assert!(last.contains("it could not be checked within 5 s"), "{last}");
-    place.assert_nothing_left();
 }

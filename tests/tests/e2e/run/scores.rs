@@ -7,12 +7,12 @@ use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use rlm_tests::{Place, wait_until};
 use serde_json::{Value, json};
 
-use super::{answering, asking, bash, text};
+use super::{answering, ask, bash, start, text};
 
 /// Runs a batch of `q.jsonl` whose results go to `r.jsonl`: the exit status, and what it says.
 fn run(place: &Place, model: &ScriptedModel, more: &[&str]) -> (Option<i32>, String) {
     let args = ["run", "--questions", "q.jsonl", "--results", "r.jsonl"];
-    let output = asking(place, model, &[&args[..], more].concat()).output().unwrap();
+    let output = ask(place, model, &[&args[..], more].concat());
     (output.status.code(), text(&output.stderr).to_owned())
 }
 
@@ -84,14 +84,12 @@ fn expected_answers_are_scored_and_never_reach_the_model() {
     for secret in ["SECRET-X", "SECRET-Y", "SECRET-Z"] {
         assert!(!place.read("t.jsonl").contains(secret));
     }
-    place.assert_nothing_left();
 }
 
 #[test]
 fn without_a_flag_only_questions_with_an_expected_answer_are_scored() {
-    let place = Place::new();
+    let (place, model) = start([answering("7")]);
     place.write("q.jsonl", "{\"question\": \"a?\", \"expected\": 7}\n{\"question\": \"b?\"}\n");
-    let model = ScriptedModel::start([answering("7")]);
     let (status, words) = run(&place, &model, &[]);
     assert_eq!(status, Some(0), "{words}");
     let expected = [("1-1", Some(json!(1.0))), ("2-1", None)];
@@ -101,8 +99,6 @@ fn without_a_flag_only_questions_with_an_expected_answer_are_scored() {
     let (status, words) = run(&place, &model, &["--score", "contains"]);
     let why = "rlm: --score: no question has `expected`: add it to the questions, or give --score command:PROGRAM\n";
     assert_eq!((status, words.as_str()), (Some(2), why));
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -113,8 +109,7 @@ fn accuracy_and_pass_at_k_are_of_the_whole_batch() {
         "{\"question\": \"a?\", \"expected\": 1200}\n{\"question\": \"b?\", \"expected\": 3}\n",
     );
     // One attempt in four is right, of the first question only.
-    let right = Rule::on("a?")
-        .message(super::calling("call_bash_repl", "RLM_CONTENT='about 1,200.0 EUR' RLM_READY=1"));
+    let right = Rule::on("a?").calls("call_bash_repl", "RLM_CONTENT='about 1,200.0 EUR' RLM_READY=1");
     let model = ScriptedModel::start([right.once(), answering("5")]);
     let more = ["--attempts", "4", "--jobs", "1", "--score", "number"];
     let (status, words) = run(&place, &model, &more);
@@ -127,13 +122,11 @@ fn accuracy_and_pass_at_k_are_of_the_whole_batch() {
     let (status, words) = run(&place, &model, &[&more[..], &["--resume"]].concat());
     assert_eq!(status, Some(0), "{words}");
     assert!((words + "\n").contains(line), "the result is scored as before");
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
 fn a_program_scores_and_its_failures_end_nothing_but_the_score() {
-    let place = Place::new();
+    let (place, model) = start([answering("'an answer'")]);
     let questions = ["yes", "no", "half", "fails", "raises", "much", "deaf"];
     let lines = questions
         .map(|id| format!("{}\n", json!({"question": format!("{id}?"), "id": id, "metadata": {"n": 1}})));
@@ -151,7 +144,6 @@ fn a_program_scores_and_its_failures_end_nothing_but_the_score() {
          *) kill -9 $$;;\n\
          esac",
     );
-    let model = ScriptedModel::start([answering("'an answer'")]);
     let (status, words) = run(&place, &model, &["--jobs", "1", "--score", "command:./scorer"]);
     assert_eq!(status, Some(0), "{words}");
     assert!(words.contains("\nrlm: accuracy 0.500 of 3 scores, 4 results could not be scored\n"), "{words}");
@@ -176,6 +168,4 @@ fn a_program_scores_and_its_failures_end_nothing_but_the_score() {
             std::fs::read_to_string(process.join("cmdline")).map_or(true, |line| !line.starts_with("sleep\0"))
         });
     }
-    drop(model.finish());
-    place.assert_nothing_left();
 }

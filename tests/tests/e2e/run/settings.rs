@@ -4,7 +4,7 @@ use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use serde_json::{Value, json};
 
-use super::{answering, asking, at_terminal, bash, read_until, shown, text};
+use super::{answering, ask, asking, at_terminal, bash, read_until, shown, start, text};
 
 #[test]
 fn config_says_what_is_in_force_and_where_it_came_from() {
@@ -52,21 +52,18 @@ fn limits_that_are_not_set_come_from_the_servers_list_of_models() {
         (&["--max-completion-tokens", "600"][..], 600, true),
         (&["--max-completion-tokens", "800", "--context-tokens", "100000"][..], 800, false),
     ] {
-        let place = Place::new();
-        let model =
-            ScriptedModel::start([bash(":").usage(3000, 100).once(), answering("yes").usage(3000, 100)]);
+        let (place, model) = start([bash(":").usage(3000, 100).once(), answering("yes").usage(3000, 100)]);
         model.set_models(json!([
             {"id": "other", "context_window": 1, "max_completion_tokens": 1},
             {"id": "root", "context_window": 4000, "max_completion_tokens": 700},
         ]));
         let args = [&["run", "--budget-tokens", "100000", "Why?"][..], more].concat();
-        let output = asking(&place, &model, &args).output().unwrap();
+        let output = ask(&place, &model, &args);
         assert_eq!(shown(&output), ("yes\n", "", Some(0)), "{more:?}");
         let requests = model.finish();
         assert!(requests.iter().all(|request| request.body["max_tokens"] == bound), "{more:?}");
         let last = requests[1].body.to_string();
         assert_eq!(last.contains("of 4,000 tokens are left in this conversation"), is_warned, "{last}");
-        place.assert_nothing_left();
     }
 }
 
@@ -77,14 +74,13 @@ fn the_prompt_that_is_shown_is_the_one_that_is_sent() {
         &["--python", "--verbosity", "heavy"],
         &["--tool-calls", "false", "--context-tokens", "9000"],
     ] {
-        let place = Place::new();
+        let (place, model) = start([Rule::any().status(400, "no")]);
         std::fs::create_dir(place.file("data")).unwrap();
         place.write("data/a.txt", "1");
         let shared = [&["--context", "data"][..], more].concat();
         let shown = place.rlm(&[&["prompts", "--show"], &shared[..]].concat()).output().unwrap();
         assert_eq!((text(&shown.stderr), shown.status.code()), ("", Some(0)));
-        let model = ScriptedModel::start([Rule::any().status(400, "no")]);
-        drop(asking(&place, &model, &[&["run"], &shared[..], &["Why?"]].concat()).output().unwrap());
+        drop(ask(&place, &model, &[&["run"], &shared[..], &["Why?"]].concat()));
         let request = model.finish().remove(0).body;
         let system = request["messages"][0]["content"].as_str().unwrap();
         let tools: String =
@@ -92,7 +88,6 @@ fn the_prompt_that_is_shown_is_the_one_that_is_sent() {
         let between = if tools.is_empty() { "\n" } else { "\n\n" };
         assert_eq!(text(&shown.stdout), format!("{system}{between}{tools}"));
         assert!(system.contains("a.txt"), "{system}");
-        place.assert_nothing_left();
     }
     let refused = Place::new().rlm(&["prompts", "--show", "--context", "/dev/null"]).output().unwrap();
     let words = "rlm: --context: the context contains a character device, /dev/null: expected only files and directories\n";
@@ -103,8 +98,7 @@ fn the_prompt_that_is_shown_is_the_one_that_is_sent() {
 
 #[test]
 fn proxy_variables_do_not_apply_to_servers_on_this_machine() {
-    let place = Place::new();
-    let model = ScriptedModel::start([
+    let (place, model) = start([
         Rule::on("which colour?").reply("blue"),
         bash("RLM_CONTENT=$(llm_batch 'which colour?') RLM_READY=1"),
     ]);
@@ -123,7 +117,6 @@ fn proxy_variables_do_not_apply_to_servers_on_this_machine() {
     assert_eq!(shown(&output), ("yes\n", "", Some(0)));
     let requests = model.finish();
     assert!(!requests[0].header("proxy-authorization").is_empty());
-    place.assert_nothing_left();
 }
 
 #[test]
@@ -131,7 +124,7 @@ fn headers_go_to_their_own_server_and_may_come_from_variables() {
     let place = Place::new();
     let root = ScriptedModel::start([
         bash("llm_batch judge").once(),
-        Rule::any().message(super::calling("call_bash_repl", "RLM_CONTENT=yes RLM_READY=1")),
+        Rule::any().calls("call_bash_repl", "RLM_CONTENT=yes RLM_READY=1"),
     ]);
     let sub = ScriptedModel::start([Rule::any()]);
     place.write("rlm.toml", "[headers]\napi-key = \"$MY_KEY\"\nX-Title = \"$$mine\"\n");
@@ -143,25 +136,22 @@ fn headers_go_to_their_own_server_and_may_come_from_variables() {
     }
     assert_eq!(sub.finish()[0].header("api-key"), "", "another server gets none of them");
     let model = ScriptedModel::start([]);
-    let output = asking(&place, &model, &["run", "Why?"]).output().unwrap();
+    let output = ask(&place, &model, &["run", "Why?"]);
     let words = text(&output.stderr);
     let expected = "rlm.toml:1): the variable MY_KEY, which should hold the header api-key, is not set\n";
     assert!(words.starts_with("rlm: headers (") && words.ends_with(expected), "{words}");
     assert_eq!(output.status.code(), Some(2));
-    let output = asking(&place, &model, &["run", "--headers", "{\"a b\": \"c\"}", "Why?"]).output().unwrap();
+    let output = ask(&place, &model, &["run", "--headers", "{\"a b\": \"c\"}", "Why?"]);
     assert!(
         text(&output.stderr).contains("the header a b of the models has a name or a value"),
         "{output:?}"
     );
-    drop(model.finish());
-    place.assert_nothing_left();
 }
 
 #[test]
 fn warnings_of_libraries_are_shown() {
-    let place = Place::new();
-    let model = ScriptedModel::start([answering("yes")]);
-    let output = asking(&place, &model, &["run", "--trajectory", "/dev/full", "Why?"]).output().unwrap();
+    let (place, model) = start([answering("yes")]);
+    let output = ask(&place, &model, &["run", "--trajectory", "/dev/full", "Why?"]);
     let words = "rlm: warning: the trajectory is incomplete; path: /dev/full; error: No space left on device (os error 28)\n";
     assert_eq!(shown(&output), ("yes\n", words, Some(0)));
     let (child, mut terminal) =
@@ -169,6 +159,4 @@ fn warnings_of_libraries_are_shown() {
     let (seen, _) = read_until(&mut terminal, "");
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
     assert!(seen.contains(words.trim_end()), "{seen}");
-    drop(model.finish());
-    place.assert_nothing_left();
 }

@@ -1,7 +1,5 @@
 //! The files in a rollout's directory.
 
-use rlm_env::StopReason;
-
 use super::*;
 
 /// Runs a rollout over a context that `make` creates in a directory, and checks its error.
@@ -9,9 +7,8 @@ async fn refused(make: impl FnOnce(&Path), words: &[&str]) {
     let stage = Stage::new([]).await;
     let data = tempfile::tempdir().unwrap();
     make(data.path());
-    let (mut config, seen) = stage.rollout("one");
-    config.context = Context::Paths(vec![data.path().to_owned()]);
-    let result = stage.run(config).await;
+    let (result, seen) =
+        stage.run_as(|config| config.context = Context::Paths(vec![data.path().to_owned()])).await;
     assert_eq!(result.stop_reason, StopReason::SetupFailed);
     let error = result.error.unwrap();
     for word in words {
@@ -39,9 +36,8 @@ async fn names_of_any_kind_are_copied() {
     for name in ["line\nbreak", " blank ", "-rf", "ünï"] {
         std::fs::write(data.path().join(name), "x").unwrap();
     }
-    let (mut config, seen) = stage.rollout("one");
-    config.context = Context::Paths(vec![data.path().to_owned()]);
-    let result = stage.run(config).await;
+    let (result, seen) =
+        stage.run_as(|config| config.context = Context::Paths(vec![data.path().to_owned()])).await;
     assert_eq!(result.stop_reason, StopReason::Answered, "{result:?}");
     let output = &seen.outputs()[0];
     for name in ["$'line\\nbreak'", "\\ blank\\ ", "-rf", "n"] {
@@ -76,9 +72,7 @@ async fn contexts_of_several_kinds_are_combined_and_names_must_differ() {
     let parts = |name: &str| {
         Context::Together(vec![a_file(data.path()), Context::Text("text\n".to_owned()), own(name)])
     };
-    let (mut config, seen) = stage.rollout("one");
-    config.context = parts("own");
-    let result = stage.run(config).await;
+    let (result, seen) = stage.run_as(|config| config.context = parts("own")).await;
     assert_eq!(result.stop_reason, StopReason::Answered, "{result:?}");
     assert_eq!(seen.outputs()[0], "one\ntwo\nthree\ntext\nc\n");
     for (name, words) in

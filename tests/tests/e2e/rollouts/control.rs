@@ -1,6 +1,5 @@
 //! Ending a rollout from outside.
 
-use rlm_env::StopReason;
 use rlm_tests::scripted_model::Gate;
 
 use super::*;
@@ -32,20 +31,18 @@ async fn a_stop_lets_the_call_end_and_keeps_its_answer() {
     let control = Control::new();
     config.sinks.push(Arc::new(At { happened: is_call, control: control.clone(), cancels: false }));
     let result = stage.run_with(config, &control).await;
-    assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Stopped, Some("some")));
+    ended(&result, StopReason::Stopped, "some");
     assert_eq!(seen.outputs(), ["(no output)"]);
     stage.end().await;
 }
 
 #[tokio::test]
 async fn a_cancel_interrupts_the_call_and_keeps_its_answer() {
-    for language in [ReplLanguage::Bash, ReplLanguage::Python] {
-        let code = match language {
-            ReplLanguage::Bash => "RLM_CONTENT=some; echo begun; sleep 600",
-            ReplLanguage::Python => {
-                "import time; answer['content'] = 'some'; print('begun', flush=True); time.sleep(600)"
-            }
-        };
+    let codes = in_each(
+        "RLM_CONTENT=some; echo begun; sleep 600",
+        "import time; answer['content'] = 'some'; print('begun', flush=True); time.sleep(600)",
+    );
+    for (language, code) in codes {
         let stage = Stage::new([call(language, code)]).await;
         let (mut config, seen) = stage.rollout("one");
         config.language = language;
@@ -62,19 +59,24 @@ async fn a_cancel_interrupts_the_call_and_keeps_its_answer() {
 }
 
 #[tokio::test]
-async fn a_cancel_ends_a_request_to_the_model() {
-    let gate = Gate::shut();
-    let stage = Stage::new([bash("RLM_CONTENT=some"), Rule::any().after(&gate)]).await;
-    let (config, _) = stage.rollout("one");
-    let control = Control::new();
-    let cancel = async {
-        stage.model.wait_for_requests(2).await;
-        control.cancel();
-    };
-    let (result, ()) = tokio::join!(stage.run_with(config, &control), cancel);
-    assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Cancelled, Some("some")));
-    stage.model.wait_until_idle().await;
-    stage.end().await;
+async fn a_cancel_and_a_stop_end_a_request_to_the_model_and_nothing_is_run_after_it() {
+    let ends =
+        [(Control::cancel as fn(&Control), StopReason::Cancelled), (Control::stop, StopReason::Stopped)];
+    for (end, reason) in ends {
+        let gate = Gate::shut();
+        let stage = Stage::new([bash("RLM_CONTENT=some"), Rule::any().after(&gate)]).await;
+        let (config, _) = stage.rollout("one");
+        let control = Control::new();
+        let ending = async {
+            stage.model.wait_for_requests(2).await;
+            end(&control);
+        };
+        let (result, ()) = tokio::join!(stage.run_with(config, &control), ending);
+        ended(&result, reason, "some");
+        assert_eq!(result.metrics.repl_call_count, 1);
+        stage.model.wait_until_idle().await;
+        stage.end().await;
+    }
 }
 
 #[tokio::test]
@@ -146,21 +148,4 @@ fn bytes_below(dir: &Path) -> u64 {
         _ => 0,
     };
     entries.map(|entry| size(entry.path())).sum()
-}
-
-#[tokio::test]
-async fn a_stop_ends_a_request_to_the_model_and_nothing_is_run_after_it() {
-    let gate = Gate::shut();
-    let stage = Stage::new([bash("RLM_CONTENT=some"), Rule::any().after(&gate)]).await;
-    let (config, _) = stage.rollout("one");
-    let control = Control::new();
-    let stop = async {
-        stage.model.wait_for_requests(2).await;
-        control.stop();
-    };
-    let (result, ()) = tokio::join!(stage.run_with(config, &control), stop);
-    assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Stopped, Some("some")));
-    assert_eq!(result.metrics.repl_call_count, 1);
-    stage.model.wait_until_idle().await;
-    stage.end().await;
 }

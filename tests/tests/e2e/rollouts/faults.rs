@@ -1,6 +1,5 @@
 //! Failures around a rollout.
 
-use rlm_env::StopReason;
 use rlm_rootd::Budget;
 
 use super::*;
@@ -8,8 +7,7 @@ use super::*;
 #[tokio::test]
 async fn a_worker_that_dies_is_replaced_and_the_model_is_told() {
     let stage = Stage::new([bash("x=1; kill -9 $PPID; sleep 600"), answer("${x:-lost}")]).await;
-    let (config, seen) = stage.rollout("one");
-    let result = stage.run(config).await;
+    let (result, seen) = stage.run_as(|_| {}).await;
     assert_eq!(result.answer.as_deref(), Some("lost"), "{result:?}");
     assert!(
         seen.outputs()[0].contains("reset") || seen.outputs()[0].contains("lost"),
@@ -22,9 +20,7 @@ async fn a_worker_that_dies_is_replaced_and_the_model_is_told() {
 #[tokio::test]
 async fn a_worker_that_dies_again_and_again_ends_the_rollout_with_the_best_answer() {
     let stage = Stage::new([bash("RLM_CONTENT=some"), bash("kill -9 $PPID; sleep 600").times(2)]).await;
-    let (mut config, _) = stage.rollout("one");
-    config.limits.max_restarts = 1;
-    let result = stage.run(config).await;
+    let (result, _) = stage.run_as(|config| config.limits.max_restarts = 1).await;
     assert_eq!(result.stop_reason, StopReason::WorkerFailed);
     assert_eq!(result.answer.as_deref(), Some("some"));
     assert!(result.error.unwrap().contains("died"));
@@ -34,10 +30,12 @@ async fn a_worker_that_dies_again_and_again_ends_the_rollout_with_the_best_answe
 #[tokio::test]
 async fn a_worker_that_cannot_be_started_is_named() {
     let stage = Stage::new([]).await;
-    let (mut config, _) = stage.rollout("one");
-    config.language = ReplLanguage::Python;
-    config.env.push(("RLM_PYTHON".into(), "/nowhere/python".into()));
-    let result = stage.run(config).await;
+    let (result, _) = stage
+        .run_as(|config| {
+            config.language = ReplLanguage::Python;
+            config.env.push(("RLM_PYTHON".into(), "/nowhere/python".into()));
+        })
+        .await;
     assert_eq!(result.stop_reason, StopReason::SetupFailed);
     assert!(result.error.as_ref().unwrap().contains("/nowhere/python"), "{result:?}");
     stage.end().await;
@@ -45,13 +43,9 @@ async fn a_worker_that_cannot_be_started_is_named() {
 
 #[tokio::test]
 async fn without_an_endpoint_for_root_tools_the_model_is_told_and_goes_on() {
-    for language in [ReplLanguage::Bash, ReplLanguage::Python] {
-        let codes = match language {
-            ReplLanguage::Bash => ["llm_batch 'judge: a'", "RLM_CONTENT=alone RLM_READY=1"],
-            ReplLanguage::Python => {
-                ["llm_batch(['judge: a'])", "answer['content'] = 'alone'; answer['ready'] = True"]
-            }
-        };
+    let bash = ["llm_batch 'judge: a'", "RLM_CONTENT=alone RLM_READY=1"];
+    let python = ["llm_batch(['judge: a'])", "answer['content'] = 'alone'; answer['ready'] = True"];
+    for (language, codes) in in_each(bash, python) {
         let stage = Stage::new(codes.map(|code| call(language, code))).await;
         let (mut config, seen) = stage.rollout("one");
         config.language = language;
@@ -75,8 +69,7 @@ async fn passing_faults_of_the_models_server_are_retried() {
         answer("fine"),
     ])
     .await;
-    let (config, _) = stage.rollout("one");
-    let result = stage.run(config).await;
+    let (result, _) = stage.run_as(|_| {}).await;
     assert_eq!(result.answer.as_deref(), Some("fine"), "{result:?}");
     assert_eq!(result.metrics.root_llm_turns, 1);
     stage.end().await;
@@ -92,8 +85,7 @@ async fn lasting_faults_of_the_models_server_end_the_rollout_and_are_named() {
         (Rule::any().hang_up(), "broke"),
     ] {
         let stage = Stage::new([bash("RLM_CONTENT=some"), fault]).await;
-        let (config, _) = stage.rollout("one");
-        let result = stage.run(config).await;
+        let (result, _) = stage.run_as(|_| {}).await;
         assert_eq!(result.stop_reason, StopReason::ModelFailed, "{words}");
         assert_eq!(result.answer.as_deref(), Some("some"));
         assert!(result.error.as_ref().unwrap().contains(words), "{result:?}");
@@ -104,9 +96,8 @@ async fn lasting_faults_of_the_models_server_end_the_rollout_and_are_named() {
 #[tokio::test]
 async fn a_budget_that_broken_requests_use_up_names_the_fault_and_is_an_estimate() {
     let stage = Stage::new([Rule::any().hang_up()]).await;
-    let (mut config, _) = stage.rollout("one");
-    config.limits.budget = Budget { calls: Some(2), ..Budget::default() };
-    let result = stage.run(config).await;
+    let (result, _) =
+        stage.run_as(|config| config.limits.budget = Budget { calls: Some(2), ..Budget::default() }).await;
     assert_eq!(result.stop_reason, StopReason::ModelFailed, "{result:?}");
     assert!(result.error.as_ref().unwrap().contains("broke"), "{result:?}");
     assert!(result.metrics.usage_estimated && result.metrics.root_llm_prompt_tokens > 0, "{result:?}");
@@ -116,8 +107,7 @@ async fn a_budget_that_broken_requests_use_up_names_the_fault_and_is_an_estimate
 #[tokio::test]
 async fn a_model_with_an_empty_reply_is_reminded() {
     let stage = Stage::new([Rule::any().reply("").once(), answer("well")]).await;
-    let (config, seen) = stage.rollout("one");
-    let result = stage.run(config).await;
+    let (result, seen) = stage.run_as(|_| {}).await;
     assert_eq!(result.answer.as_deref(), Some("well"));
     assert_eq!(seen.notices().len(), 1);
     stage.end().await;
@@ -141,29 +131,12 @@ async fn a_taken_or_invalid_id_is_refused() {
 }
 
 #[tokio::test]
-async fn replacing_the_log_blocks_nothing() {
-    let stage = Stage::new([
-        bash("RLM_CONTENT=some; cd ../rlm_control; rm rlm_worker.log; mkfifo rlm_worker.log"),
-        bash("kill -9 $PPID; sleep 600"),
-        answer("more"),
-    ])
-    .await;
-    let (config, _) = stage.rollout("one");
-    let result = stage.run(config).await;
-    assert_eq!(
-        (result.stop_reason, result.answer.as_deref()),
-        (StopReason::Answered, Some("more")),
-        "{result:?}"
-    );
-    stage.end().await;
-}
-
-#[tokio::test]
 async fn a_control_directory_that_code_destroys_is_repaired() {
     for destroy in [
         "rm -rf ../rlm_control",
         "cd ../rlm_control; for file in *; do rm -f $file; mkdir -p $file/in; done",
         "cd ../rlm_control; for file in *; do mv $file $file.old; mkfifo $file; mkfifo $file.new; done",
+        "cd ../rlm_control; rm rlm_worker.log; mkfifo rlm_worker.log",
         "chmod 000 ../rlm_control",
     ] {
         let stage = Stage::new([
@@ -171,8 +144,7 @@ async fn a_control_directory_that_code_destroys_is_repaired() {
             answer("more"),
         ])
         .await;
-        let (config, _) = stage.rollout("one");
-        let result = stage.run(config).await;
+        let (result, _) = stage.run_as(|_| {}).await;
         let found = (result.stop_reason, result.answer.as_deref());
         assert_eq!(found, (StopReason::Answered, Some("more")), "{destroy}: {result:?}");
         stage.end().await;
@@ -218,8 +190,7 @@ impl Sink for Swap {
 async fn a_rate_limit_is_not_taken_for_a_conversation_that_is_too_long() {
     for (status, words) in [(429, "40,000 input tokens per minute"), (401, "the key is too long")] {
         let stage = Stage::new([Rule::any().status(status, words)]).await;
-        let (config, _) = stage.rollout("one");
-        let result = stage.run(config).await;
+        let (result, _) = stage.run_as(|_| {}).await;
         assert_eq!(result.stop_reason, StopReason::ModelFailed, "{result:?}");
         stage.end().await;
     }
@@ -233,11 +204,13 @@ async fn absurd_numbers_of_tokens_do_no_harm() {
             bash("RLM_CONTENT=more").usage(tokens, tokens),
         ])
         .await;
-        let (mut config, _) = stage.rollout("one");
-        config.limits.context_tokens = Some(400_000_000_000_000_000);
-        config.limits.call_timeout = Duration::from_secs(1 << 60);
-        config.limits.max_turns = 2;
-        let result = stage.run(config).await;
+        let (result, _) = stage
+            .run_as(|config| {
+                config.limits.context_tokens = Some(400_000_000_000_000_000);
+                config.limits.call_timeout = Duration::from_secs(1 << 60);
+                config.limits.max_turns = 2;
+            })
+            .await;
         assert_eq!(result.answer.as_deref(), Some("more"), "{result:?}");
         stage.end().await;
     }

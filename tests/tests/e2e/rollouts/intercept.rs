@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use rlm_core::pickle::Value as Pickled;
 use rlm_core::root_tool::Reply;
-use rlm_env::StopReason;
 use rlm_env::rollout::Callbacks;
 use rlm_env::trajectory::{CallEnded, RolloutStarted};
 use rlm_rootd::Tool;
@@ -94,7 +93,7 @@ async fn the_values_of_calls_are_set_when_the_code_runs() {
     let files = tempfile::tempdir().unwrap();
     config.context = a_file(files.path());
     let result = stage.run(config).await;
-    assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Answered, Some("1")));
+    ended(&result, StopReason::Answered, "1");
     let mut outputs = seen.outputs();
     // This output contains a duration.
     let replies = outputs.remove(4);
@@ -148,10 +147,7 @@ async fn in_bash_a_value_is_what_the_command_would_print() {
     let (mut config, seen, calls) = intercepted(&stage);
     config.language = ReplLanguage::Bash;
     let result = stage.run(config).await;
-    assert_eq!(
-        (result.stop_reason, result.answer.as_deref()),
-        (StopReason::Answered, Some("said\ntwo words"))
-    );
+    ended(&result, StopReason::Answered, "said\ntwo words");
     let outputs = seen.outputs();
     assert_eq!(outputs[..3], ["(no output)", "{\"files\": 0\n0\n", "6\n[1, \"a b\"]\n"]);
     assert!(outputs[3].starts_with("Nothing was run and no function was called."), "{}", outputs[3]);

@@ -1,6 +1,5 @@
 //! Limits that end a rollout, and its result then.
 
-use rlm_env::StopReason;
 use rlm_rootd::Budget;
 
 use super::*;
@@ -8,10 +7,8 @@ use super::*;
 #[tokio::test]
 async fn an_answer_in_the_last_turn_is_an_answer() {
     let stage = Stage::new([bash("echo one"), answer("two")]).await;
-    let (mut config, seen) = stage.rollout("one");
-    config.limits.max_turns = 2;
-    let result = stage.run(config).await;
-    assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Answered, Some("two")));
+    let (result, seen) = stage.run_as(|config| config.limits.max_turns = 2).await;
+    ended(&result, StopReason::Answered, "two");
     assert_eq!(seen.notices().len(), 1, "the last turn is announced");
     stage.end().await;
 }
@@ -19,9 +16,7 @@ async fn an_answer_in_the_last_turn_is_an_answer() {
 #[tokio::test]
 async fn without_a_final_answer_the_best_so_far_is_the_result() {
     let stage = Stage::new([bash("RLM_CONTENT=first"), bash("RLM_CONTENT=better")]).await;
-    let (mut config, _) = stage.rollout("one");
-    config.limits.max_turns = 2;
-    let result = stage.run(config).await;
+    let (result, _) = stage.run_as(|config| config.limits.max_turns = 2).await;
     assert_eq!(result.stop_reason, StopReason::MaxTurns);
     assert_eq!((result.answer.as_deref(), result.answer_ready), (Some("better"), false));
     assert_eq!(result.metrics.root_llm_turns, 2);
@@ -30,19 +25,19 @@ async fn without_a_final_answer_the_best_so_far_is_the_result() {
 
 #[tokio::test]
 async fn a_call_that_times_out_keeps_its_state_and_the_rollout_goes_on() {
-    for language in [ReplLanguage::Bash, ReplLanguage::Python] {
-        let codes = match language {
-            ReplLanguage::Bash => ["x=7; echo begun; sleep 600", "RLM_CONTENT=$x RLM_READY=1"],
-            ReplLanguage::Python => [
-                "import time; x = 7; print('begun', flush=True); time.sleep(600)",
-                "answer['content'] = str(x); answer['ready'] = True",
-            ],
-        };
+    let bash = ["x=7; echo begun; sleep 600", "RLM_CONTENT=$x RLM_READY=1"];
+    let python = [
+        "import time; x = 7; print('begun', flush=True); time.sleep(600)",
+        "answer['content'] = str(x); answer['ready'] = True",
+    ];
+    for (language, codes) in in_each(bash, python) {
         let stage = Stage::new(codes.map(|code| call(language, code))).await;
-        let (mut config, seen) = stage.rollout("one");
-        config.language = language;
-        config.limits.call_timeout = Duration::from_millis(700);
-        let result = stage.run(config).await;
+        let (result, seen) = stage
+            .run_as(|config| {
+                config.language = language;
+                config.limits.call_timeout = Duration::from_millis(700);
+            })
+            .await;
         assert_eq!(result.answer.as_deref(), Some("7"), "{result:?}");
         assert_eq!(result.metrics.repl_timeout_count, 1);
         let output = &seen.outputs()[0];
@@ -54,14 +49,8 @@ async fn a_call_that_times_out_keeps_its_state_and_the_rollout_goes_on() {
 #[tokio::test]
 async fn the_time_of_a_rollout_ends_with_a_last_turn() {
     let stage = Stage::new([bash("RLM_CONTENT=some; sleep 600"), answer("all")]).await;
-    let (mut config, seen) = stage.rollout("one");
-    config.limits.timeout = Some(Duration::from_secs(3));
-    let result = stage.run(config).await;
-    assert_eq!(
-        (result.stop_reason, result.answer.as_deref()),
-        (StopReason::Answered, Some("all")),
-        "{result:?}"
-    );
+    let (result, seen) = stage.run_as(|config| config.limits.timeout = Some(Duration::from_secs(3))).await;
+    ended(&result, StopReason::Answered, "all");
     assert!(seen.outputs()[0].contains("timed out"));
     assert_eq!(seen.notices().len(), 1);
     stage.end().await;
@@ -71,14 +60,8 @@ async fn the_time_of_a_rollout_ends_with_a_last_turn() {
 async fn a_model_that_is_too_slow_leaves_the_best_answer() {
     let gate = rlm_tests::scripted_model::Gate::shut();
     let stage = Stage::new([bash("RLM_CONTENT=some"), Rule::any().after(&gate)]).await;
-    let (mut config, _) = stage.rollout("one");
-    config.limits.timeout = Some(Duration::from_secs(2));
-    let result = stage.run(config).await;
-    assert_eq!(
-        (result.stop_reason, result.answer.as_deref()),
-        (StopReason::TimedOut, Some("some")),
-        "{result:?}"
-    );
+    let (result, _) = stage.run_as(|config| config.limits.timeout = Some(Duration::from_secs(2))).await;
+    ended(&result, StopReason::TimedOut, "some");
     gate.open();
     stage.end().await;
 }
@@ -94,17 +77,15 @@ async fn sub_llms_cannot_use_the_tokens_of_the_last_turn() {
         answer("rest").usage(2000, 50),
     ])
     .await;
-    let (mut config, seen) = stage.rollout("one");
-    config.limits.budget.tokens = Some(30_000);
-    config.limits.max_completion_tokens = Some(1000);
-    config.sub_llm.parallelism = 64;
-    config.sub_llm.sampling.insert("max_tokens".to_owned(), json!(500));
-    let result = stage.run(config).await;
-    assert_eq!(
-        (result.stop_reason, result.answer.as_deref()),
-        (StopReason::Answered, Some("rest")),
-        "{result:?}"
-    );
+    let (result, seen) = stage
+        .run_as(|config| {
+            config.limits.budget.tokens = Some(30_000);
+            config.limits.max_completion_tokens = Some(1000);
+            config.sub_llm.parallelism = 64;
+            config.sub_llm.sampling.insert("max_tokens".to_owned(), json!(500));
+        })
+        .await;
+    ended(&result, StopReason::Answered, "rest");
     assert!(seen.outputs()[0].trim_end().parse::<u32>().unwrap() > 0, "{:?}", seen.outputs());
     let metrics = &result.metrics;
     let spent = metrics.root_llm_prompt_tokens
@@ -126,11 +107,13 @@ async fn long_replies_and_outputs_leave_a_last_turn() {
             answer("rest").usage(4000, 50),
         ])
         .await;
-        let (mut config, seen) = stage.rollout("one");
-        config.limits.budget.tokens = Some(20_000);
-        config.limits.max_completion_tokens = Some(1000);
-        config.sub_llm.sampling.insert("max_tokens".to_owned(), json!(500));
-        let result = stage.run(config).await;
+        let (result, seen) = stage
+            .run_as(|config| {
+                config.limits.budget.tokens = Some(20_000);
+                config.limits.max_completion_tokens = Some(1000);
+                config.sub_llm.sampling.insert("max_tokens".to_owned(), json!(500));
+            })
+            .await;
         let ended = (result.stop_reason, result.answer.as_deref());
         assert_eq!(ended, (StopReason::Answered, Some("rest")), "{result:?}");
         assert_eq!(seen.notices().len(), 1, "the code has spent the rest");
@@ -141,10 +124,12 @@ async fn long_replies_and_outputs_leave_a_last_turn() {
 #[tokio::test]
 async fn a_spent_budget_ends_the_rollout_with_the_best_answer() {
     let stage = Stage::new([bash("RLM_CONTENT=some").usage(9000, 900)]).await;
-    let (mut config, seen) = stage.rollout("one");
-    config.limits.budget.tokens = Some(10_000);
-    config.limits.max_completion_tokens = Some(900);
-    let result = stage.run(config).await;
+    let (result, seen) = stage
+        .run_as(|config| {
+            config.limits.budget.tokens = Some(10_000);
+            config.limits.max_completion_tokens = Some(900);
+        })
+        .await;
     assert_eq!(result.stop_reason, StopReason::BudgetExhausted);
     assert_eq!(result.answer.as_deref(), Some("some"));
     assert_eq!(seen.notices(), [""; 0], "a last turn that cannot be is not announced");
@@ -160,15 +145,12 @@ async fn a_growing_conversation_gets_one_warning_and_then_ends() {
         answer("all"),
     ])
     .await;
-    let (mut config, seen) = stage.rollout("one");
-    config.limits.context_tokens = Some(10_000);
-    config.limits.max_completion_tokens = Some(4096);
-    let result = stage.run(config).await;
-    assert_eq!(
-        (result.stop_reason, result.answer.as_deref()),
-        (StopReason::Answered, Some("all")),
-        "{result:?}"
-    );
+    let bounded = |config: &mut RolloutConfig| {
+        config.limits.context_tokens = Some(10_000);
+        config.limits.max_completion_tokens = Some(4096);
+    };
+    let (result, seen) = stage.run_as(bounded).await;
+    ended(&result, StopReason::Answered, "all");
     assert_eq!(seen.notices().len(), 2, "{:?}", seen.notices());
     // A completion is no longer than what the window has room for.
     let requests = stage.root_requests();
@@ -190,13 +172,8 @@ async fn a_conversation_that_the_model_refuses_is_shortened_for_a_last_turn() {
         answer("all"),
     ])
     .await;
-    let (config, _) = stage.rollout("one");
-    let result = stage.run(config).await;
-    assert_eq!(
-        (result.stop_reason, result.answer.as_deref()),
-        (StopReason::Answered, Some("all")),
-        "{result:?}"
-    );
+    let (result, _) = stage.run_as(|_| {}).await;
+    ended(&result, StopReason::Answered, "all");
     let requests = stage.root_requests();
     let length = |at: usize| requests[at]["messages"].to_string().len();
     assert!(length(3) + 5000 < length(2), "{} {}", length(3), length(2));
@@ -207,13 +184,8 @@ async fn a_conversation_that_the_model_refuses_is_shortened_for_a_last_turn() {
 async fn a_conversation_that_is_refused_twice_ends_with_the_best_answer() {
     let stage =
         Stage::new([bash("RLM_CONTENT=some"), Rule::any().status(413, "request too large").times(2)]).await;
-    let (config, _) = stage.rollout("one");
-    let result = stage.run(config).await;
-    assert_eq!(
-        (result.stop_reason, result.answer.as_deref()),
-        (StopReason::ContextFull, Some("some")),
-        "{result:?}"
-    );
+    let (result, _) = stage.run_as(|_| {}).await;
+    ended(&result, StopReason::ContextFull, "some");
     stage.end().await;
 }
 
@@ -230,9 +202,7 @@ async fn a_budget_that_no_turn_fits_into_says_so_and_what_would_do() {
         ),
     ] {
         let stage = Stage::new([]).await;
-        let (mut config, _) = stage.rollout("one");
-        config.limits.budget = budget;
-        let result = stage.run(config).await;
+        let (result, _) = stage.run_as(|config| config.limits.budget = budget).await;
         assert_eq!((result.stop_reason, &result.answer), (StopReason::BudgetExhausted, &None));
         let error = result.error.unwrap();
         assert!(
@@ -269,10 +239,12 @@ async fn a_rollout_that_needs_half_of_its_budget_finishes_and_none_overspends() 
             [0.5, 1.0, 2.0, 4.0, 10.0].into_iter().flat_map(|times| [(times, None), (times, Some(500))])
         {
             let stage = Stage::with_prices(&prices, three_turns()).await;
-            let (mut config, seen) = stage.rollout("one");
-            config.limits.budget.cost_usd = Some(cost * times);
-            config.limits.max_completion_tokens = limit;
-            let result = stage.run(config).await;
+            let (result, seen) = stage
+                .run_as(|config| {
+                    config.limits.budget.cost_usd = Some(cost * times);
+                    config.limits.max_completion_tokens = limit;
+                })
+                .await;
             let case = format!("{prompt} {completion} {times} {limit:?}: {result:?}\n{:?}", seen.outputs());
             assert!(result.metrics.cost_usd.unwrap() <= cost * times, "{case}");
             if times >= 2.0 {
@@ -302,9 +274,7 @@ async fn a_budget_counts_what_a_cache_saves() {
             answer("all").usage(3600, 60).cached(3300),
         ];
         let stage = Stage::with_prices(&(price("root") + &price("sub")), rules).await;
-        let (mut config, seen) = stage.rollout("one");
-        config.limits.budget.cost_usd = Some(cost * times);
-        let result = stage.run(config).await;
+        let (result, seen) = stage.run_as(|config| config.limits.budget.cost_usd = Some(cost * times)).await;
         let case = format!("{times}: {result:?}\n{:?}", seen.outputs());
         assert!(result.metrics.cost_usd.unwrap() <= cost * times + 1e-9, "{case}");
         if times >= 2.0 {
@@ -325,9 +295,7 @@ async fn a_short_rollout_may_use_most_of_its_budget() {
     for tokens in [4500, 5400, 9000] {
         let rules = [bash("echo one").usage(1300, 40), answer("all").usage(1400, 40)];
         let stage = Stage::new(rules).await;
-        let (mut config, seen) = stage.rollout("one");
-        config.limits.budget.tokens = Some(tokens);
-        let result = stage.run(config).await;
+        let (result, seen) = stage.run_as(|config| config.limits.budget.tokens = Some(tokens)).await;
         assert_eq!(result.answer.as_deref(), Some("all"), "{tokens}: {result:?}\n{:?}", seen.notices());
         stage.end().await;
     }
@@ -336,9 +304,7 @@ async fn a_short_rollout_may_use_most_of_its_budget() {
 #[tokio::test]
 async fn a_completion_is_bounded_by_what_is_left() {
     let stage = Stage::new(three_turns()).await;
-    let (mut config, _) = stage.rollout("one");
-    config.limits.budget.completion_tokens = Some(2000);
-    let result = stage.run(config).await;
+    let (result, _) = stage.run_as(|config| config.limits.budget.completion_tokens = Some(2000)).await;
     assert_eq!(result.stop_reason, StopReason::Answered, "{result:?}");
     // All but what the last turn may need; then all but that and the first completion.
     let bounds: Vec<_> =

@@ -1,8 +1,9 @@
 //! Many rollouts at once.
 
 use futures_util::{StreamExt as _, stream};
+use rlm_env::RootModel;
 use rlm_env::model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, Usage};
-use rlm_env::{RootModel, StopReason};
+use rlm_tests::scripted_model::calling;
 
 use super::*;
 
@@ -37,7 +38,7 @@ impl RootModel for Script {
             if turn == 1 && fault == "babbles" {
                 return Ok(reply(json!({"role": "assistant", "tool_calls": [1, null, "x"]})));
             }
-            Ok(reply(calling(ReplLanguage::Bash, &code)))
+            Ok(reply(calling(ReplLanguage::Bash.tool_name(), &code)))
         })
     }
 }
@@ -103,12 +104,12 @@ async fn run(
     count: usize,
     fault: fn(usize) -> &'static str,
 ) -> Vec<(&'static str, RolloutResult)> {
+    let python = default_python();
     let rollout = |at: usize| {
         let fault = fault(at);
         let mut config = RolloutConfig::new(format!("r{at}"), format!("r{at} {fault}"));
         config.limits.call_timeout = Duration::from_secs(2);
-        config.env =
-            vec![("RLM_TEST_MARK".into(), mark.into()), ("RLM_PASS_ENV".into(), "RLM_TEST_MARK".into())];
+        config.env = marked_env(mark, &python);
         async move { (fault, host.run(config, &Control::new()).await) }
     };
     stream::iter(0..count).map(rollout).buffer_unordered(32).collect().await

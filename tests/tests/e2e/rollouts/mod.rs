@@ -19,10 +19,10 @@ use std::time::Duration;
 use rlm_env::model::HttpModel;
 use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::{Entry, Event, MessageKind};
-use rlm_env::{Context, Control, Host, HostConfig, ReplLanguage, RolloutConfig, RolloutResult};
-use rlm_rootd::{Models, ModelsConfig, Prices, Retries};
+use rlm_env::{Context, Control, Host, HostConfig, ReplLanguage, RolloutConfig, RolloutResult, StopReason};
+use rlm_rootd::Prices;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
-use rlm_tests::{PATIENCE, assert_no_marked_process, default_python};
+use rlm_tests::{PATIENCE, assert_no_marked_process, default_python, marked_env};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -54,20 +54,8 @@ impl Stage {
     async fn with_prices(prices: &str, rules: impl IntoIterator<Item = Rule>) -> Self {
         let model = ScriptedModel::start(rules);
         let dir = tempfile::tempdir().unwrap();
-        let models = |name: &str| {
-            let mut config = ModelsConfig::new(model.base_url(), name);
-            config.retries = Retries { base: Duration::from_millis(1), ..Retries::default() };
-            Arc::new(Models::new(config).unwrap())
-        };
-        let host = Host::start(HostConfig {
-            env: rlm_tests::variables(),
-            dir: dir.path().to_owned(),
-            sub_models: Some(models("sub")),
-            prices: Prices::from_toml(prices).unwrap(),
-            ..HostConfig::new(rlm_tests::programs(), Arc::new(HttpModel::new(models("root"))))
-        })
-        .await
-        .unwrap();
+        let prices = Prices::from_toml(prices).unwrap();
+        let host = Host::start(HostConfig { prices, ..model.host_config(dir.path()) }).await.unwrap();
         static STAGES: AtomicU32 = AtomicU32::new(0);
         let mark = format!("rollouts-{}-{}", std::process::id(), STAGES.fetch_add(1, Relaxed));
         Self { host, model, dir, mark }
@@ -77,13 +65,16 @@ impl Stage {
     fn rollout(&self, id: &str) -> (RolloutConfig, Arc<Seen>) {
         let seen = Arc::new(Seen::default());
         let mut config = RolloutConfig::new(id, "How many?");
-        config.env = vec![
-            ("RLM_TEST_MARK".into(), self.mark.clone().into()),
-            ("RLM_PASS_ENV".into(), "RLM_TEST_MARK".into()),
-            ("RLM_PYTHON".into(), default_python().into()),
-        ];
+        config.env = marked_env(&self.mark, &default_python());
         config.sinks = vec![seen.clone()];
         (config, seen)
+    }
+
+    /// Runs a rollout whose configuration this changes.
+    async fn run_as(&self, change: impl FnOnce(&mut RolloutConfig)) -> (RolloutResult, Arc<Seen>) {
+        let (mut config, seen) = self.rollout("one");
+        change(&mut config);
+        (self.run(config).await, seen)
     }
 
     async fn run(&self, config: RolloutConfig) -> RolloutResult {
@@ -155,21 +146,24 @@ impl Seen {
     }
 }
 
+/// Checks how a rollout ended, and with which answer.
+#[track_caller]
+fn ended(result: &RolloutResult, reason: StopReason, answer: &str) {
+    assert_eq!((result.stop_reason, result.answer.as_deref()), (reason, Some(answer)), "{result:?}");
+}
+
+/// Values for both languages.
+fn in_each<T>(bash: T, python: T) -> [(ReplLanguage, T); 2] {
+    [(ReplLanguage::Bash, bash), (ReplLanguage::Python, python)]
+}
+
 /// Has the root model's next message call the REPL with this code.
 fn call(language: ReplLanguage, code: &str) -> Rule {
-    Rule::any().message(calling(language, code)).once()
+    Rule::any().calls(language.tool_name(), code).once()
 }
 
 fn bash(code: &str) -> Rule {
     call(ReplLanguage::Bash, code)
-}
-
-fn calling(language: ReplLanguage, code: &str) -> Value {
-    let arguments = json!({"code": code}).to_string();
-    json!({"role": "assistant", "content": null, "tool_calls": [
-        {"id": format!("call-{}", code.len()), "type": "function",
-         "function": {"name": language.tool_name(), "arguments": arguments}},
-    ]})
 }
 
 /// The final answer of tests in bash.

@@ -1,6 +1,5 @@
 //! Rollouts that take several questions.
 
-use rlm_env::StopReason;
 use rlm_tests::scripted_model::Gate;
 
 use super::*;
@@ -12,19 +11,18 @@ fn roles(request: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn the_session_the_conversation_and_the_budget_go_on() {
-    for language in [ReplLanguage::Bash, ReplLanguage::Python] {
-        let [first, second] = match language {
-            ReplLanguage::Bash => ["n=6; RLM_CONTENT=$n RLM_READY=1", "RLM_CONTENT=$((n * 7)); RLM_READY=1"],
-            ReplLanguage::Python => [
-                "n = 6; answer['content'] = str(n); answer['ready'] = True",
-                "answer['content'] = str(n * 7); answer['ready'] = True",
-            ],
-        };
-        let look = match language {
-            ReplLanguage::Bash => "echo \"[$RLM_READY$RLM_CONTENT]\"",
-            ReplLanguage::Python => "print([answer['content'], answer['ready']])",
-        };
-        let stage = Stage::new([call(language, first), call(language, look), call(language, second)]).await;
+    let bash = [
+        "n=6; RLM_CONTENT=$n RLM_READY=1",
+        "echo \"[$RLM_READY$RLM_CONTENT]\"",
+        "RLM_CONTENT=$((n * 7)); RLM_READY=1",
+    ];
+    let python = [
+        "n = 6; answer['content'] = str(n); answer['ready'] = True",
+        "print([answer['content'], answer['ready']])",
+        "answer['content'] = str(n * 7); answer['ready'] = True",
+    ];
+    for (language, codes) in in_each(bash, python) {
+        let stage = Stage::new(codes.map(|code| call(language, code))).await;
         let (mut config, seen) = stage.rollout("one");
         config.language = language;
         config.limits.max_turns = 2;
@@ -74,9 +72,7 @@ async fn the_session_the_conversation_and_the_budget_go_on() {
 #[tokio::test]
 async fn each_result_counts_the_calls_of_tools_so_far() {
     let stage = Stage::new([
-        Rule::any()
-            .message(calling(ReplLanguage::Bash, "budget >/dev/null; budget no; RLM_CONTENT=a RLM_READY=1"))
-            .once(),
+        bash("budget >/dev/null; budget no; RLM_CONTENT=a RLM_READY=1"),
         bash("budget >/dev/null; RLM_CONTENT=b RLM_READY=1"),
     ])
     .await;

@@ -1,6 +1,5 @@
 //! Differences between servers of models: they stream, refuse tools, ask to wait.
 
-use rlm_env::StopReason;
 use rlm_env::trajectory::ModelCall;
 
 use super::*;
@@ -26,9 +25,8 @@ async fn a_trajectory_is_the_same_in_pieces_and_whole() {
         let answer = call(ReplLanguage::Bash, "RLM_CONTENT=é3 RLM_READY=1");
         let rules = [Rule::on("judge").reply("yes, 5"), Rule::any().reply("Hm, 2.").once(), look, answer];
         let stage = Stage::new(rules.map(as_sent)).await;
-        let (config, seen) = stage.rollout("one");
-        let result = stage.run(config).await;
-        assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Answered, Some("é3")));
+        let (result, seen) = stage.run_as(|_| {}).await;
+        ended(&result, StopReason::Answered, "é3");
         assert!(!result.metrics.usage_estimated);
         assert!(stage.root_requests().iter().all(|body| body["stream"] == true));
         trajectories.push((comparable(&seen), result.metrics.cost_usd, result.metrics.sub_llm_prompt_tokens));
@@ -48,8 +46,7 @@ async fn a_server_that_refuses_tools_is_asked_for_code_in_text() {
         let refusal = Rule::any().status(status, refusal).once();
         let in_text = Rule::any().reply("So:\n```bash\nRLM_CONTENT=7 RLM_READY=1\n```");
         let stage = Stage::new([refusal, in_text]).await;
-        let (config, seen) = stage.rollout("one");
-        let result = stage.run(config).await;
+        let (result, seen) = stage.run_as(|_| {}).await;
         assert_eq!(result.stop_reason, StopReason::Answered, "{result:?}");
         assert_eq!((result.answer.as_deref(), result.metrics.root_llm_turns), (Some("7"), 1));
         let (prompts, form) = (seen.texts(MessageKind::System), "To run code, write one block");

@@ -2,7 +2,6 @@
 
 use rlm_core::pickle::Value as Pickled;
 use rlm_core::root_tool::Call;
-use rlm_env::StopReason;
 use rlm_env::rollout::{AnswerSchema, Callbacks, Compaction};
 use rlm_rootd::Tool;
 
@@ -182,8 +181,7 @@ async fn malformed_calls_go_back_to_the_model_as_data() {
         {"id": "b", "type": "function", "function": {"name": "python", "arguments": "{}"}},
     ]});
     let stage = Stage::new([Rule::any().message(wrong).once(), answer("fine")]).await;
-    let (config, seen) = stage.rollout("one");
-    let result = stage.run(config).await;
+    let (result, seen) = stage.run_as(|_| {}).await;
     assert_eq!(result.answer.as_deref(), Some("fine"));
     assert_eq!(result.metrics.malformed_call_count, 2);
     for output in seen.outputs().iter().take(2) {
@@ -206,9 +204,7 @@ async fn code_in_text_runs_for_models_without_tool_calls() {
         Rule::any().reply("```bash\nRLM_CONTENT=done RLM_READY=1\n```").once(),
     ])
     .await;
-    let (mut config, seen) = stage.rollout("one");
-    config.tool_calls = false;
-    let result = stage.run(config).await;
+    let (result, seen) = stage.run_as(|config| config.tool_calls = false).await;
     assert_eq!(result.answer.as_deref(), Some("done"));
     assert_eq!(seen.outputs()[0].trim_end(), "seen");
     let requests = stage.root_requests();
@@ -237,9 +233,7 @@ async fn standard_tools_are_called_beside_the_repl() {
         {"id": "b", "type": "function", "function": {"name": "letters", "arguments": "{}"}},
     ]});
     let stage = Stage::new([Rule::any().message(letters).once(), answer("3")]).await;
-    let (mut config, seen) = stage.rollout("one");
-    config.standard_tools = vec![letter_counter()];
-    let result = stage.run(config).await;
+    let (result, seen) = stage.run_as(|config| config.standard_tools = vec![letter_counter()]).await;
     assert_eq!(result.answer.as_deref(), Some("3"));
     let outputs = seen.outputs();
     assert_eq!(outputs[0], "3");
@@ -253,8 +247,7 @@ async fn standard_tools_are_called_beside_the_repl() {
 #[tokio::test]
 async fn a_model_without_a_call_is_reminded_and_then_its_text_is_the_answer() {
     let stage = Stage::new([Rule::any().reply("It is 7.").times(3)]).await;
-    let (config, seen) = stage.rollout("one");
-    let result = stage.run(config).await;
+    let (result, seen) = stage.run_as(|_| {}).await;
     assert_eq!(result.stop_reason, StopReason::NoToolCall);
     assert_eq!((result.answer.as_deref(), result.answer_ready), (Some("It is 7."), false));
     assert_eq!(seen.notices().len(), 2);
@@ -267,9 +260,7 @@ async fn older_turns_are_summarised_if_configured() {
     rules.extend((1..=4).map(|turn| bash(&format!("echo turn {turn}"))));
     rules.push(answer("done"));
     let stage = Stage::new(rules).await;
-    let (mut config, seen) = stage.rollout("one");
-    config.summarize_turns = Some(2);
-    let result = stage.run(config).await;
+    let (result, seen) = stage.run_as(|config| config.summarize_turns = Some(2)).await;
     assert_eq!(result.answer.as_deref(), Some("done"), "{result:?}");
     assert_eq!(result.metrics.root_llm_summary_count, 1);
     assert_eq!(result.metrics.root_llm_turns, 5);
@@ -307,14 +298,12 @@ async fn a_long_conversation_is_replaced_by_a_summary() {
         bash("RLM_READY=1"),
     ];
     let stage = Stage::new(rules).await;
-    let (mut config, seen) = stage.rollout("one");
-    config.compaction = Some(Compaction { at_tokens: Some(1000), ..Compaction::default() });
-    let result = stage.run(config).await;
-    assert_eq!(
-        (result.stop_reason, result.answer.as_deref()),
-        (StopReason::Answered, Some("3")),
-        "{result:?}"
-    );
+    let (result, seen) = stage
+        .run_as(|config| {
+            config.compaction = Some(Compaction { at_tokens: Some(1000), ..Compaction::default() })
+        })
+        .await;
+    ended(&result, StopReason::Answered, "3");
     assert_eq!((result.metrics.root_llm_turns, result.metrics.root_llm_summary_count), (5, 2));
     let requests = stage.root_requests();
     // The request for a summary goes on from the conversation, and the next one has the summary in place of all turns.
@@ -375,14 +364,8 @@ async fn a_conversation_that_is_too_long_for_a_summary_loses_its_newest_outputs(
         answer("done"),
     ];
     let stage = Stage::new(rules).await;
-    let (mut config, _) = stage.rollout("one");
-    config.compaction = Some(Compaction::default());
-    let result = stage.run(config).await;
-    assert_eq!(
-        (result.stop_reason, result.answer.as_deref()),
-        (StopReason::Answered, Some("done")),
-        "{result:?}"
-    );
+    let (result, _) = stage.run_as(|config| config.compaction = Some(Compaction::default())).await;
+    ended(&result, StopReason::Answered, "done");
     let requests = stage.root_requests();
     let (summary, last) = (contents(&requests[4]), contents(&requests[5]));
     assert!(summary.len() == 5 && summary[4].starts_with("The oldest turns"), "{summary:?}");
@@ -397,15 +380,13 @@ async fn no_summary_ends_a_long_conversation_with_a_last_turn() {
         rules.extend((0..replies).map(|_| bash(":")));
         rules.push(bash("RLM_CONTENT=more"));
         let stage = Stage::new(rules).await;
-        let (mut config, seen) = stage.rollout("one");
-        config.limits.context_tokens = Some(10_000);
-        config.compaction = Some(Compaction { max_attempts: 2, max_times, ..Compaction::default() });
-        let result = stage.run(config).await;
-        assert_eq!(
-            (result.stop_reason, result.answer.as_deref()),
-            (StopReason::ContextFull, Some("more")),
-            "{result:?}"
-        );
+        let (result, seen) = stage
+            .run_as(|config| {
+                config.limits.context_tokens = Some(10_000);
+                config.compaction = Some(Compaction { max_attempts: 2, max_times, ..Compaction::default() });
+            })
+            .await;
+        ended(&result, StopReason::ContextFull, "more");
         assert_eq!(result.error.is_some(), replies > 0);
         assert_eq!((result.metrics.root_llm_turns, seen.notices().len()), (2, 1));
         stage.end().await;
@@ -442,11 +423,13 @@ async fn readiness_is_taken_back_in_the_session_and_does_not_come_back() {
     for callbacks in [Callbacks::Network, Callbacks::Intercept] {
         for (language, codes) in UNFIT {
             let stage = Stage::new(codes.map(|code| call(language, code))).await;
-            let (mut config, seen) = stage.rollout("one");
-            config.language = language;
-            config.callbacks = callbacks;
-            config.answer_schema = Some(AnswerSchema::new(json!({"type": "integer"})).unwrap());
-            let result = stage.run(config).await;
+            let (result, seen) = stage
+                .run_as(|config| {
+                    config.language = language;
+                    config.callbacks = callbacks;
+                    config.answer_schema = Some(AnswerSchema::new(json!({"type": "integer"})).unwrap());
+                })
+                .await;
             assert_eq!(
                 (result.stop_reason, result.answer.as_deref(), result.answer_ready),
                 (StopReason::Answered, Some("3"), true)
@@ -470,11 +453,13 @@ async fn readiness_is_taken_back_in_the_session_and_does_not_come_back() {
 async fn an_answer_in_a_block_of_code_is_given_back_too() {
     let block = |code: &str| Rule::any().reply(&format!("```bash\n{code}\n```")).once();
     let stage = Stage::new([block("RLM_CONTENT=no RLM_READY=1"), block("RLM_CONTENT=3 RLM_READY=1")]).await;
-    let (mut config, seen) = stage.rollout("one");
-    config.tool_calls = false;
-    config.answer_schema = Some(AnswerSchema::new(json!({"type": "integer"})).unwrap());
-    let result = stage.run(config).await;
-    assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Answered, Some("3")));
+    let (result, seen) = stage
+        .run_as(|config| {
+            config.tool_calls = false;
+            config.answer_schema = Some(AnswerSchema::new(json!({"type": "integer"})).unwrap());
+        })
+        .await;
+    ended(&result, StopReason::Answered, "3");
     assert_eq!(seen.notices().len(), 1);
     stage.end().await;
 }

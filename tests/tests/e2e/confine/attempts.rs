@@ -178,227 +178,175 @@ struct Attempt {
     takes_root: bool,
 }
 
-const fn by_anyone(name: &'static str, code: &'static str, sign: Sign) -> Attempt {
-    Attempt { name, code, sign, takes_root: false }
+const fn prints(name: &'static str, code: &'static str, words: &'static str) -> Attempt {
+    Attempt { name, code, sign: Sign::Prints(words), takes_root: false }
 }
 
-const fn by_root(name: &'static str, code: &'static str, sign: Sign) -> Attempt {
-    Attempt { name, code, sign, takes_root: true }
+const fn root_prints(name: &'static str, code: &'static str, words: &'static str) -> Attempt {
+    Attempt { takes_root: true, ..prints(name, code, words) }
+}
+
+const fn seen(name: &'static str, code: &'static str, has_seen: fn(&Victim, &str) -> bool) -> Attempt {
+    Attempt { name, code, sign: Sign::Seen(has_seen), takes_root: false }
 }
 
 const ATTEMPTS: &[Attempt] = &[
-    by_anyone("read", "print(open('{dir}/secret').read())", Sign::Prints(TOKEN)),
-    by_anyone("list", "print(os.listdir('{dir}'))", Sign::Prints("movable")),
-    by_anyone("stat", "print(os.stat('{dir}/secret').st_size)", Sign::Prints("4711")),
-    by_anyone(
-        "append",
-        "open('{dir}/victim', 'a').write('x')",
-        Sign::Seen(|victim, _| fs::read(victim.victim()).unwrap() != b"as it was"),
-    ),
-    by_anyone(
-        "truncate",
-        "os.truncate('{dir}/victim', 0)",
-        Sign::Seen(|victim, _| fs::metadata(victim.victim()).unwrap().len() == 0),
-    ),
-    by_anyone(
-        "chmod",
-        "os.chmod('{dir}/victim', 0o777)",
-        Sign::Seen(|victim, _| fs::metadata(victim.victim()).unwrap().permissions().mode() & 0o777 == 0o777),
-    ),
-    by_anyone(
-        "utime",
-        "os.utime('{dir}/victim', (1, 1))",
-        Sign::Seen(|victim, _| {
-            fs::metadata(victim.victim()).unwrap().modified().unwrap()
-                < std::time::UNIX_EPOCH + std::time::Duration::from_secs(9)
-        }),
-    ),
-    by_anyone(
-        "create",
-        "open('{dir}/new', 'w')",
-        Sign::Seen(|victim, _| victim.dir.path().join("new").exists()),
-    ),
-    by_anyone(
-        "unlink",
-        "os.unlink('{dir}/movable')",
-        Sign::Seen(|victim, _| !victim.dir.path().join("movable").exists()),
-    ),
-    by_anyone(
-        "rename into the session",
-        "os.rename('{dir}/movable', 'moved')",
-        Sign::Seen(|victim, _| !victim.dir.path().join("movable").exists()),
-    ),
-    by_anyone(
-        "symlink",
-        "os.symlink('{dir}/secret', 'link'); print(open('link').read())",
-        Sign::Prints(TOKEN),
-    ),
-    by_anyone(
-        "hard link",
-        "os.link('{dir}/secret', 'hard'); print(open('hard').read())",
-        Sign::Prints(TOKEN),
-    ),
-    by_anyone("way up", "print(open('/proc/self/root/../..{dir}/secret').read())", Sign::Prints(TOKEN)),
-    by_anyone(
+    prints("read", "print(open('{dir}/secret').read())", TOKEN),
+    prints("list", "print(os.listdir('{dir}'))", "movable"),
+    prints("stat", "print(os.stat('{dir}/secret').st_size)", "4711"),
+    seen("append", "open('{dir}/victim', 'a').write('x')", |victim, _| {
+        fs::read(victim.victim()).unwrap() != b"as it was"
+    }),
+    seen("truncate", "os.truncate('{dir}/victim', 0)", |victim, _| {
+        fs::metadata(victim.victim()).unwrap().len() == 0
+    }),
+    seen("chmod", "os.chmod('{dir}/victim', 0o777)", |victim, _| {
+        fs::metadata(victim.victim()).unwrap().permissions().mode() & 0o777 == 0o777
+    }),
+    seen("utime", "os.utime('{dir}/victim', (1, 1))", |victim, _| {
+        fs::metadata(victim.victim()).unwrap().modified().unwrap()
+            < std::time::UNIX_EPOCH + std::time::Duration::from_secs(9)
+    }),
+    seen("create", "open('{dir}/new', 'w')", |victim, _| victim.dir.path().join("new").exists()),
+    seen("unlink", "os.unlink('{dir}/movable')", |victim, _| !victim.dir.path().join("movable").exists()),
+    seen("rename into the session", "os.rename('{dir}/movable', 'moved')", |victim, _| {
+        !victim.dir.path().join("movable").exists()
+    }),
+    prints("symlink", "os.symlink('{dir}/secret', 'link'); print(open('link').read())", TOKEN),
+    prints("hard link", "os.link('{dir}/secret', 'hard'); print(open('hard').read())", TOKEN),
+    prints("way up", "print(open('/proc/self/root/../..{dir}/secret').read())", TOKEN),
+    prints(
         "program in memory",
         "\
 fd = os.memfd_create('x'); os.write(fd, open('/bin/cat', 'rb').read())
 print(subprocess.run([f'/proc/self/fd/{fd}', '{dir}/secret'], pass_fds=[fd], capture_output=True).stdout)",
-        Sign::Prints(TOKEN),
+        TOKEN,
     ),
-    by_anyone(
+    prints(
         "inotify",
         "print('watch', libc.inotify_add_watch(libc.inotify_init(), b'{dir}', 0x100) > 0)",
-        Sign::Prints("watch True"),
+        "watch True",
     ),
-    by_root("shadow", "print(open('/etc/shadow').read())", Sign::Prints("root:")),
-    by_anyone(
-        "a file in /tmp",
-        "open('/tmp/{mark}-made', 'w')",
-        Sign::Seen(|victim, _| PathBuf::from(format!("/tmp/{}-made", victim.mark)).exists()),
-    ),
-    by_anyone(
-        "a file in /dev/shm",
-        "open('/dev/shm/{mark}-made', 'w')",
-        Sign::Seen(|victim, _| PathBuf::from(format!("/dev/shm/{}-made", victim.mark)).exists()),
-    ),
-    by_anyone("read of /dev/shm", "print(open('/dev/shm/{mark}').read())", Sign::Prints(TOKEN)),
-    by_anyone("root of a process", "print(open('/proc/{pid}/root{dir}/secret').read())", Sign::Prints(TOKEN)),
-    by_anyone("cwd of a process", "print(open('/proc/{pid}/cwd/secret').read())", Sign::Prints(TOKEN)),
-    by_anyone("environ of a process", "print(open('/proc/{pid}/environ').read())", Sign::Prints(TOKEN)),
-    by_anyone(
+    root_prints("shadow", "print(open('/etc/shadow').read())", "root:"),
+    seen("a file in /tmp", "open('/tmp/{mark}-made', 'w')", |victim, _| {
+        PathBuf::from(format!("/tmp/{}-made", victim.mark)).exists()
+    }),
+    seen("a file in /dev/shm", "open('/dev/shm/{mark}-made', 'w')", |victim, _| {
+        PathBuf::from(format!("/dev/shm/{}-made", victim.mark)).exists()
+    }),
+    prints("read of /dev/shm", "print(open('/dev/shm/{mark}').read())", TOKEN),
+    prints("root of a process", "print(open('/proc/{pid}/root{dir}/secret').read())", TOKEN),
+    prints("cwd of a process", "print(open('/proc/{pid}/cwd/secret').read())", TOKEN),
+    prints("environ of a process", "print(open('/proc/{pid}/environ').read())", TOKEN),
+    prints(
         "environ of all",
         "\
 for path in glob.glob('/proc/[0-9]*/environ'):
     try: print(open(path).read())
     except OSError: pass",
-        Sign::Prints(TOKEN),
+        TOKEN,
     ),
-    by_anyone(
+    prints(
         "memory of a process",
         "\
 start, end = map(int, open('/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[47:49])
 memory = open('/proc/{pid}/mem', 'rb'); memory.seek(start); print(memory.read(end - start))",
-        Sign::Prints(TOKEN),
+        TOKEN,
     ),
-    by_anyone("command line", "print(open('/proc/{pid}/cmdline').read())", Sign::Prints("86399")),
-    by_anyone("kill", "os.kill({pid}, 9)", Sign::Seen(|victim, _| !victim.lives())),
-    by_anyone(
-        "pidfd",
-        "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
-        Sign::Seen(|victim, _| !victim.lives()),
-    ),
-    by_anyone(
-        "priority",
-        "os.setpriority(os.PRIO_PROCESS, {pid}, 5)",
-        Sign::Seen(|victim, _| {
-            victim.proc("stat").rsplit(')').next().unwrap().split_whitespace().nth(16) == Some("5")
-        }),
-    ),
-    by_anyone(
-        "affinity",
-        "os.sched_setaffinity({pid}, [0])",
-        Sign::Seen(|victim, _| victim.proc("status").contains("Cpus_allowed_list:\t0\n")),
-    ),
-    by_anyone(
-        "prlimit",
-        "resource.prlimit({pid}, resource.RLIMIT_NOFILE, (77, 77))",
-        Sign::Seen(|victim, _| victim.proc("limits").contains(" 77 ")),
-    ),
-    by_anyone(
+    prints("command line", "print(open('/proc/{pid}/cmdline').read())", "86399"),
+    seen("kill", "os.kill({pid}, 9)", |victim, _| !victim.lives()),
+    seen("pidfd", "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)", |victim, _| !victim.lives()),
+    seen("priority", "os.setpriority(os.PRIO_PROCESS, {pid}, 5)", |victim, _| {
+        victim.proc("stat").rsplit(')').next().unwrap().split_whitespace().nth(16) == Some("5")
+    }),
+    seen("affinity", "os.sched_setaffinity({pid}, [0])", |victim, _| {
+        victim.proc("status").contains("Cpus_allowed_list:\t0\n")
+    }),
+    seen("prlimit", "resource.prlimit({pid}, resource.RLIMIT_NOFILE, (77, 77))", |victim, _| {
+        victim.proc("limits").contains(" 77 ")
+    }),
+    prints(
         "ptrace",
         "print('attached', libc.ptrace(16, {pid}, 0, 0)); libc.ptrace(17, {pid}, 0, 0)",
-        Sign::Prints("attached 0"),
+        "attached 0",
     ),
-    by_anyone(
-        "TCP",
-        "socket.create_connection(('127.0.0.1', {tcp}), 5)",
-        Sign::Seen(|victim, _| victim.tcp.accept().is_ok()),
-    ),
-    by_anyone(
+    seen("TCP", "socket.create_connection(('127.0.0.1', {tcp}), 5)", |victim, _| victim.tcp.accept().is_ok()),
+    seen(
         "TCP by Fast Open",
         "socket.socket().sendto(b'x', 0x20000000, ('127.0.0.1', {tcp}))",
-        Sign::Seen(|victim, _| victim.tcp.accept().is_ok()),
+        |victim, _| victim.tcp.accept().is_ok(),
     ),
-    by_anyone(
+    seen(
         "MPTCP",
         "socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).connect(('127.0.0.1', {tcp}))",
-        Sign::Seen(|victim, _| victim.tcp.accept().is_ok()),
+        |victim, _| victim.tcp.accept().is_ok(),
     ),
-    by_anyone(
+    seen(
         "UDP",
         "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', {udp}))",
-        Sign::Seen(|victim, _| victim.udp.recv(&mut [0]).is_ok()),
+        |victim, _| victim.udp.recv(&mut [0]).is_ok(),
     ),
-    by_anyone(
-        "Unix socket by path",
-        "socket.socket(socket.AF_UNIX).connect('{dir}/socket')",
-        Sign::Seen(|victim, _| victim.path.accept().is_ok()),
-    ),
-    by_anyone(
-        "abstract Unix socket",
-        "socket.socket(socket.AF_UNIX).connect('\\0{mark}')",
-        Sign::Seen(|victim, _| victim.named.accept().is_ok()),
-    ),
-    by_anyone(
+    seen("Unix socket by path", "socket.socket(socket.AF_UNIX).connect('{dir}/socket')", |victim, _| {
+        victim.path.accept().is_ok()
+    }),
+    seen("abstract Unix socket", "socket.socket(socket.AF_UNIX).connect('\\0{mark}')", |victim, _| {
+        victim.named.accept().is_ok()
+    }),
+    seen(
         "listen",
         "kept = socket.create_server(('127.0.0.1', 0)); print('port', kept.getsockname()[1])",
-        Sign::Seen(listens),
+        listens,
     ),
-    by_anyone(
+    seen(
         "listen without a name",
         "kept = socket.socket(); kept.listen(); print('port', kept.getsockname()[1])",
-        Sign::Seen(listens),
+        listens,
     ),
-    by_anyone(
+    seen(
         "datagram by a pair",
         "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'x', '{dir}/datagram')",
-        Sign::Seen(|victim, _| victim.datagram.recv(&mut [0]).is_ok()),
+        |victim, _| victim.datagram.recv(&mut [0]).is_ok(),
     ),
-    by_anyone(
+    prints(
         "shared memory by its number",
         "libc.shmat.restype = ctypes.c_void_p; print(ctypes.string_at(libc.shmat({memory}, None, 0o10000), 12))",
-        Sign::Prints(TOKEN),
+        TOKEN,
     ),
-    by_anyone(
+    prints(
         "limits of the server",
         "resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (77, 77)); print('limited')",
-        Sign::Prints("limited"),
+        "limited",
     ),
-    by_root(
-        "raw socket",
-        "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1); print('made')",
-        Sign::Prints("made"),
-    ),
-    by_root(
+    root_prints("raw socket", "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1); print('made')", "made"),
+    root_prints(
         "packet socket",
         "socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0); print('made')",
-        Sign::Prints("made"),
+        "made",
     ),
-    by_anyone("user namespace by unshare", "print(call(272, 0x10000000))", Sign::Prints("0")),
-    by_anyone(
+    prints("user namespace by unshare", "print(call(272, 0x10000000))", "0"),
+    prints(
         "user namespace by clone",
         "\
 pid = call(56, 0x10000000 | 17, 0, 0, 0, 0)
 if pid == 0: os._exit(0)
 print('cloned', pid > 0)",
-        Sign::Prints("cloned True"),
+        "cloned True",
     ),
-    by_anyone(
+    prints(
         "user namespace by clone3",
         "\
 flags = struct.pack('8Q', 0x10000000, 0, 0, 0, 17, 0, 0, 0)
 pid = call(435, flags, 64)
 if pid == 0: os._exit(0)
 print('cloned', pid > 0)",
-        Sign::Prints("cloned True"),
+        "cloned True",
     ),
-    by_root(
+    root_prints(
         "mount",
         "print(subprocess.run(['unshare', '-m', 'sh', '-c', 'mount -t tmpfs none /mnt && echo mounted'], capture_output=True, text=True).stdout)",
-        Sign::Prints("mounted"),
+        "mounted",
     ),
-    by_root(
+    root_prints(
         "chroot",
         "\
 reader, writer = os.pipe()
@@ -406,93 +354,77 @@ if os.fork() == 0:
     try: os.chroot('/usr'); os.write(writer, b'moved')
     finally: os._exit(0)
 os.close(writer); os.wait(); print(os.read(reader, 9))",
-        Sign::Prints("moved"),
+        "moved",
     ),
-    by_root(
+    root_prints(
         "setns",
         "print(subprocess.run(['nsenter', '-t', '{pid}', '-m', 'cat', '{dir}/secret'], capture_output=True, text=True).stdout)",
-        Sign::Prints(TOKEN),
+        TOKEN,
     ),
-    by_root(
-        "mknod",
-        "os.mknod('disk', stat.S_IFBLK | 0o600, os.makedev(254, 0)); print('made')",
-        Sign::Prints("made"),
-    ),
-    by_root(
-        "core_pattern",
-        "open('/proc/sys/kernel/core_pattern', 'r+'); print('open')",
-        Sign::Prints("open"),
-    ),
-    by_root("sysrq", "open('/proc/sysrq-trigger', 'w'); print('open')", Sign::Prints("open")),
-    by_root("kernel log", "print('log', libc.klogctl(10, 0, 0) > 0)", Sign::Prints("log True")),
-    by_anyone(
-        "key",
-        "print('key', call(248, b'user', b'{mark}', b'x', 1, -4) > 0)",
-        Sign::Prints("key True"),
-    ),
-    by_anyone("io_uring", "print('ring', call(425, 1, bytes(120)) >= 0)", Sign::Prints("ring True")),
-    by_anyone("userfaultfd", "print('fault', call(323, 1) >= 0)", Sign::Prints("fault True")),
-    by_root(
+    root_prints("mknod", "os.mknod('disk', stat.S_IFBLK | 0o600, os.makedev(254, 0)); print('made')", "made"),
+    root_prints("core_pattern", "open('/proc/sys/kernel/core_pattern', 'r+'); print('open')", "open"),
+    root_prints("sysrq", "open('/proc/sysrq-trigger', 'w'); print('open')", "open"),
+    root_prints("kernel log", "print('log', libc.klogctl(10, 0, 0) > 0)", "log True"),
+    prints("key", "print('key', call(248, b'user', b'{mark}', b'x', 1, -4) > 0)", "key True"),
+    prints("io_uring", "print('ring', call(425, 1, bytes(120)) >= 0)", "ring True"),
+    prints("userfaultfd", "print('fault', call(323, 1) >= 0)", "fault True"),
+    root_prints(
         "bpf",
         "print('map', call(321, 0, struct.pack('5I', 2, 4, 4, 1, 0) + bytes(80), 100) >= 0)",
-        Sign::Prints("map True"),
+        "map True",
     ),
-    by_anyone("personality", "print('old', libc.personality(0x400000) >= 0)", Sign::Prints("old True")),
-    by_anyone(
+    prints("personality", "print('old', libc.personality(0x400000) >= 0)", "old True"),
+    prints(
         "netlink of another kind",
         "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15); print('made')",
-        Sign::Prints("made"),
+        "made",
     ),
-    by_anyone("AF_ALG", "socket.socket(38, socket.SOCK_SEQPACKET); print('made')", Sign::Prints("made")),
-    by_root(
+    prints("AF_ALG", "socket.socket(38, socket.SOCK_SEQPACKET); print('made')", "made"),
+    root_prints(
         "typed input",
         "\
 master, slave = pty.openpty()
 fcntl.ioctl(slave, 0x5412, b'x'); print('typed')",
-        Sign::Prints("typed"),
+        "typed",
     ),
-    by_anyone(
-        "open_tree_attr",
-        "print('tree', call(467, -100, b'/', 0, 0, 0) >= 0)",
-        Sign::Prints("tree True"),
-    ),
-    by_root(
+    prints("open_tree_attr", "print('tree', call(467, -100, b'/', 0, 0, 0) >= 0)", "tree True"),
+    root_prints(
         "socket of a service",
         "s = socket.socket(socket.AF_UNIX); s.connect('/opt/{mark}/socket'); print('connected')",
-        Sign::Prints("connected"),
+        "connected",
     ),
-    by_anyone(
+    prints(
         "set-user-id",
         "open('own', 'w'); os.chmod('own', 0o4755); print('lent', os.stat('own').st_mode & 0o6000 > 0)",
-        Sign::Prints("lent True"),
+        "lent True",
     ),
-    by_anyone(
+    prints(
         "set-user-id by a new file",
         "fd = os.open('new', os.O_CREAT | os.O_WRONLY, 0o4755); print('lent', os.fstat(fd).st_mode & 0o6000 > 0)",
-        Sign::Prints("lent True"),
+        "lent True",
     ),
-    by_anyone(
+    prints(
         "set-group-id by a file without a name",
         "fd = os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o2755); print('lent', os.fstat(fd).st_mode & 0o6000 > 0)",
-        Sign::Prints("lent True"),
+        "lent True",
     ),
-    by_anyone(
+    prints(
         "set-user-id by a node",
         "os.mknod('node', 0o104755); print('lent', os.stat('node').st_mode & 0o6000 > 0)",
-        Sign::Prints("lent True"),
+        "lent True",
     ),
-    by_anyone(
+    prints(
         "lease",
         "fd = os.open('leased', os.O_CREAT | os.O_RDONLY); fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK); print('leased')",
-        Sign::Prints("leased"),
+        "leased",
     ),
-    by_root("fanotify", "print('group', call(300, 0x200, 0) >= 0)", Sign::Prints("group True")),
-    by_root(
+    root_prints("fanotify", "print('group', call(300, 0x200, 0) >= 0)", "group True"),
+    root_prints(
         "mode of a device",
         "os.chmod('/dev/full', stat.S_IMODE(os.stat('/dev/full').st_mode)); print('set')",
-        Sign::Prints("set"),
+        "set",
     ),
-    by_anyone("x32 numbers", "print('other', call(0x40000000 + 39) != -38)", Sign::Prints("other True")),
+    prints("x32 numbers", "print('other', call(0x40000000 + 39) != -38)", "other True"),
 ];
 
 /// Attempts that get through where there are no namespaces: Landlock has no rules for them.

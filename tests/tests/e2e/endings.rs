@@ -7,18 +7,68 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::protocol::Outcome;
-use rlm_tests::{AT_ONCE, Setup, Worker, children, shell_status, wait_until};
+use rlm_tests::{AT_ONCE, Place, Worker, program, shell_status, wait_until};
 use serde_json::json;
 
-/// Starts a child of every kind and leaves a call running in the foreground.
-fn start_children(worker: &mut Worker) {
-    worker.call("sleep 1001 &\nnohup sleep 1002 >/dev/null 2>&1 &\nsetsid sleep 1003 &\n(setsid sh -c 'sleep 1004 & sleep 1005' &)");
-    worker.call("trap '' HUP TERM; (trap '' HUP TERM INT; sleep 1006) & disown; trap - HUP TERM");
-    worker.call("(sleep 1007 & kill -STOP $BASHPID) &");
-    worker.send_call(": >started; sleep 1008", json!({}));
+use crate::languages::{Language, in_both_languages};
+
+in_both_languages!(
+    sigterm_ends_everything,
+    shutdown_ends_everything,
+    sigkill_of_either_process_ends_everything,
+    the_death_of_the_host_ends_everything,
+    a_session_that_kills_its_parent_leaves_nothing,
+    signals_during_the_start_leave_nothing,
+    an_idle_worker_sleeps,
+);
+
+/// Starts programs of every kind.
+pub(crate) fn start_programs(worker: &mut Worker, language: Language) {
+    let programs = language.pick(
+        &[
+            "sleep 1001 &\nnohup sleep 1002 >/dev/null 2>&1 &\nsetsid sleep 1003 &\n\
+             (setsid sh -c 'sleep 1004 & sleep 1005' &)",
+            "trap '' HUP TERM; (trap '' HUP TERM INT; sleep 1006) & disown; trap - HUP TERM",
+            "(sleep 1007 & kill -STOP $BASHPID) &",
+        ][..],
+        &["import multiprocessing, os, signal, subprocess, threading, time
+quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL}
+subprocess.Popen(['sleep', '1001'])
+subprocess.Popen(['setsid', 'nohup', 'sleep', '1002'], **quiet)
+subprocess.Popen(['sh', '-c', \"(trap '' HUP TERM INT; sleep 1003) &\"])
+multiprocessing.Process(target=os.execlp, args=('sleep', 'sleep', '1004')).start()
+threading.Thread(target=subprocess.run, args=(['sleep', '1005'],), daemon=True).start()
+if os.fork() == 0: os.setsid(); os.execlp('sleep', 'sleep', '1006')"],
+    );
+    for code in programs {
+        assert_eq!(worker.call(code).outcome, Outcome::Ok);
+    }
+    wait_for_sleeps(worker, language.pick(7, 6));
+}
+
+fn wait_for_sleeps(worker: &Worker, count: usize) {
+    let sleeps = || worker.processes().iter().filter(|(_, name)| name == "sleep").count();
+    wait_until("every program runs", || sleeps() == count);
+}
+
+/// Starts programs of every kind, and leaves a call running: a cell that only SIGKILL stops.
+fn keep_busy(worker: &mut Worker, language: Language) {
+    start_programs(worker, language);
+    let last = language.pick(
+        ": >started; sleep 1008",
+        "for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT): signal.signal(number, signal.SIG_IGN)
+open('started', 'w').close()
+while True: time.sleep(1000)",
+    );
+    worker.send_call(last, json!({}));
     worker.wait_for_file("started");
-    let sleeps = |worker: &Worker| worker.processes().iter().filter(|(_, name)| name == "sleep").count();
-    wait_until("every child runs", || sleeps(worker) == 8);
+    wait_for_sleeps(worker, language.pick(8, 6));
+}
+
+fn busy(language: Language) -> Worker {
+    let mut worker = language.start();
+    keep_busy(&mut worker, language);
+    worker
 }
 
 /// Waits until every process of the worker is gone, which happens at once.
@@ -28,8 +78,12 @@ pub(crate) fn assert_all_gone(worker: &Worker) {
     worker.assert_nothing_left();
 }
 
-/// Interrupts the call of a worker, and shuts the worker down.
-pub(crate) fn shut_down(mut worker: Worker) {
+fn sigterm_ends_everything(language: Language) {
+    busy(language).end();
+}
+
+fn shutdown_ends_everything(language: Language) {
+    let mut worker = busy(language);
     worker.signal(Signal::SIGINT);
     assert_eq!(worker.receive().outcome, Outcome::Interrupted);
     let begun = Instant::now();
@@ -40,11 +94,20 @@ pub(crate) fn shut_down(mut worker: Worker) {
     assert!(!worker.control.ready_flag().exists());
 }
 
-/// Lets the host of a worker die, whose session has been made to do something.
-pub(crate) fn outlive_the_host(setup: Setup, do_something: impl FnOnce(&mut Worker)) {
+fn sigkill_of_either_process_ends_everything(language: Language) {
+    for of_server in [false, true] {
+        let mut worker = busy(language);
+        kill(if of_server { worker.server() } else { worker.pid() }, Signal::SIGKILL).unwrap();
+        assert_eq!(shell_status(worker.wait()), 137);
+        assert_all_gone(&worker);
+        assert!(!worker.control.ready_flag().exists());
+    }
+}
+
+fn the_death_of_the_host_ends_everything(language: Language) {
     let mut host = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
-    let mut worker = setup.env("RLM_HOST_PID", host.id()).start();
-    do_something(&mut worker);
+    let mut worker = language.setup().env("RLM_HOST_PID", host.id()).start();
+    keep_busy(&mut worker, language);
     host.kill().unwrap();
     let begun = Instant::now();
     assert_eq!(shell_status(worker.wait()), 0);
@@ -53,8 +116,32 @@ pub(crate) fn outlive_the_host(setup: Setup, do_something: impl FnOnce(&mut Work
     worker.assert_nothing_left();
 }
 
-/// Checks that no process of a worker wakes while nothing is asked of it.
-pub(crate) fn sleep_when_idle(worker: &Worker) {
+fn a_session_that_kills_its_parent_leaves_nothing(language: Language) {
+    let mut worker = language.start();
+    let leave = "nohup sleep 1000 >/dev/null 2>&1 &";
+    worker.call(language.pick(leave, &format!("import os; os.system({leave:?})")));
+    worker.send_call(language.pick("kill -9 $PPID", "os.kill(os.getppid(), 9)"), json!({}));
+    assert_eq!(shell_status(worker.wait()), 137);
+    assert_all_gone(&worker);
+}
+
+fn signals_during_the_start_leave_nothing(language: Language) {
+    // The test does not wait for the ready flag: the signal arrives at any stage of the start.
+    for delay in language.pick([0, 300, 600, 1000, 1500, 2500], [0, 500, 1500, 4000, 8000, 20_000]) {
+        let place = Place::new();
+        let mut child = language.worker_in(&place).spawn().unwrap();
+        // The time of the signal is what is tested.
+        std::thread::sleep(Duration::from_micros(delay));
+        kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGTERM).unwrap();
+        assert_eq!(shell_status(child.wait().unwrap()), 143, "after {delay} µs");
+        place.assert_nothing_left();
+    }
+}
+
+/// No process of a worker wakes while nothing is asked of it.
+fn an_idle_worker_sleeps(language: Language) {
+    let mut worker = language.start();
+    worker.call("");
     let field = |pid: Pid, name: &str| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -72,61 +159,6 @@ pub(crate) fn sleep_when_idle(worker: &Worker) {
     // This time is what is tested: nothing should happen in it.
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(pids.map(wake_ups), before);
-}
-
-#[test]
-fn shutdown_ends_every_child() {
-    let mut worker = Worker::bash();
-    start_children(&mut worker);
-    shut_down(worker);
-}
-
-#[test]
-fn sigterm_ends_every_child() {
-    let mut worker = Worker::bash();
-    start_children(&mut worker);
-    worker.end();
-}
-
-#[test]
-fn sigkill_ends_every_child() {
-    let mut worker = Worker::bash();
-    start_children(&mut worker);
-    worker.signal(Signal::SIGKILL);
-    assert_eq!(shell_status(worker.wait()), 137);
-    assert_all_gone(&worker);
-    assert!(!worker.control.ready_flag().exists());
-}
-
-#[test]
-fn sigkill_of_the_serving_process_ends_every_child() {
-    let mut worker = Worker::bash();
-    start_children(&mut worker);
-    kill(worker.server(), Signal::SIGKILL).unwrap();
-    assert_eq!(shell_status(worker.wait()), 137);
-    worker.assert_nothing_left();
-    assert!(!worker.control.ready_flag().exists());
-}
-
-#[test]
-fn a_session_that_kills_its_parent_leaves_nothing() {
-    let mut worker = Worker::bash();
-    worker.call("nohup sleep 1000 >/dev/null 2>&1 &");
-    worker.send_call("kill -9 $PPID", json!({}));
-    assert_eq!(shell_status(worker.wait()), 137);
-    worker.assert_nothing_left();
-}
-
-#[test]
-fn the_death_of_the_host_ends_every_child() {
-    outlive_the_host(Setup::bash(), start_children);
-}
-
-#[test]
-fn a_response_that_nobody_reads_does_not_keep_the_worker() {
-    let mut worker = Worker::bash();
-    worker.send_call(": >ran; echo unread", json!({}));
-    worker.wait_for_file("ran");
     worker.end();
 }
 
@@ -173,32 +205,6 @@ fn a_response_of_which_nothing_was_read_is_there_for_the_next_reader() {
 }
 
 #[test]
-fn signals_during_start_leave_nothing() {
-    // The test does not wait for ready: the signal meets any stage of the start.
-    for delay in [0, 300, 600, 1000, 1500, 2500] {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("rlm_context.json"), json!({"fs_root": dir.path()}).to_string())
-            .unwrap();
-        let mut child = Command::new(rlm_tests::program("rlm-worker-bash"))
-            .arg("--control-dir")
-            .arg(dir.path())
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-        // The time of the signal is under test.
-        std::thread::sleep(Duration::from_micros(delay));
-        let below = children(pid);
-        kill(pid, Signal::SIGTERM).unwrap();
-        let status = child.wait().unwrap();
-        assert_eq!(shell_status(status), 143, "after {delay} µs");
-        for pid in below {
-            assert!(kill(pid, None).is_err(), "{pid} is left after {delay} µs");
-        }
-    }
-}
-
-#[test]
 fn a_control_directory_that_is_taken_away_ends_the_worker() {
     let mut worker = Worker::bash();
     worker.call("nohup sleep 1000 >/dev/null 2>&1 &");
@@ -228,69 +234,33 @@ fn a_control_directory_that_is_taken_away_before_a_response_is_read_ends_the_wor
 }
 
 #[test]
-fn a_response_fifo_that_is_taken_away_ends_the_worker_with_the_path_in_its_log() {
-    let mut worker = Worker::bash();
-    std::fs::remove_file(worker.control.response_fifo()).unwrap();
-    assert_eq!(shell_status(worker.wait()), 3);
-    let log = std::fs::read_to_string(worker.control.log_file()).unwrap();
-    let path = worker.control.response_fifo();
-    assert!(log.contains(&format!("cannot serve {}", path.display())), "{log}");
-    worker.assert_nothing_left();
-}
-
-#[test]
-fn an_idle_worker_sleeps() {
-    let mut worker = Worker::bash();
-    worker.output(":");
-    sleep_when_idle(&worker);
-    worker.end();
-}
-
-#[test]
 fn what_is_wrong_at_the_start_is_said_in_a_sentence() {
-    let run = |args: &[&str], env: &[(&str, &str)]| {
-        let output = Command::new(rlm_tests::program("rlm-worker-bash"))
-            .args(args)
-            .envs(env.iter().copied())
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    };
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().to_str().unwrap();
+    let output = Command::new(program("rlm-worker-bash")).output().unwrap();
     let usage = "rlm-worker-bash: missing option '--control-dir DIR'\nTry `rlm-worker-bash --help`.\n";
-    assert_eq!(run(&[], &[]), (Some(2), usage.to_owned()));
-    let (code, message) = run(&["--control-dir", "/does/not/exist"], &[]);
-    assert_eq!(code, Some(3));
-    assert!(
-        message.contains("cannot read the context file /does/not/exist/rlm_context.json: No such file"),
-        "{message}"
-    );
-    let (code, message) = run(&["--control-dir", path], &[]);
-    assert_eq!(code, Some(3));
-    assert!(
-        message.contains(&format!("cannot read the context file {path}/rlm_context.json: No such file")),
-        "{message}"
-    );
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "it is not the directory of a session");
-    std::fs::write(dir.path().join("rlm_context.json"), "{}").unwrap();
-    let (code, message) = run(&["--control-dir", path], &[]);
-    assert_eq!(code, Some(3));
-    assert!(message.contains("`fs_root` is missing, expected the path"), "{message}");
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "a file is added");
-    std::fs::write(dir.path().join("rlm_context.json"), r#"{"fs_root": "/does/not/exist"}"#).unwrap();
-    let (code, message) = run(&["--control-dir", path], &[]);
-    assert_eq!(code, Some(3));
-    assert!(message.contains("in /does/not/exist: No such file"), "{message}");
-    std::fs::write(dir.path().join("rlm_context.json"), json!({"fs_root": path}).to_string()).unwrap();
-    let (code, message) = run(&["--control-dir", path], &[("RLM_BASH", "/bin/false")]);
-    assert_eq!(code, Some(3));
-    assert!(message.contains("/bin/false ended with status 1 before it was ready"), "{message}");
-    let (code, message) = run(&["--control-dir", path], &[("RLM_EXEC_TIMEOUT", "soon")]);
-    assert_eq!(code, Some(3));
-    assert!(
-        message.contains("RLM_EXEC_TIMEOUT is \"soon\", expected a number of seconds above 0"),
-        "{message}"
-    );
+    assert_eq!((String::from_utf8(output.stderr).unwrap().as_str(), output.status.code()), (usage, Some(2)));
+    let place = Place::new();
+    let dir = place.file("").display().to_string();
+    let rooted = json!({"fs_root": dir}).to_string();
+    let context_file = format!("cannot read the context file {dir}rlm_context.json: No such file");
+    let shell = "/bin/false ended with status 1 before it was ready";
+    let timeout = "RLM_EXEC_TIMEOUT is \"soon\", expected a number of seconds above 0";
+    for (context, env, sentence) in [
+        (None, &[][..], context_file.as_str()),
+        (Some("{}"), &[], "`fs_root` is missing, expected the path"),
+        (Some(r#"{"fs_root": "/does/not/exist"}"#), &[], "in /does/not/exist: No such file"),
+        (Some(&rooted), &[("RLM_BASH", "/bin/false")], shell),
+        (Some(&rooted), &[("RLM_EXEC_TIMEOUT", "soon")], timeout),
+    ] {
+        let mut worker = Language::Bash.worker_in(&place);
+        match context {
+            Some(context) => drop(place.write("rlm_context.json", context)),
+            None => std::fs::remove_file(place.file("rlm_context.json")).unwrap(),
+        }
+        let output = worker.envs(env.iter().copied()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(3) && said.contains(sentence), "{said}");
+        let is_of_a_session = context.is_some_and(|context| context.contains("fs_root"));
+        let files = std::fs::read_dir(&dir).unwrap().count();
+        assert!(is_of_a_session || files == usize::from(context.is_some()), "a file is added");
+    }
 }

@@ -5,6 +5,10 @@ use rlm_core::protocol::{Outcome, Response, State};
 use rlm_tests::{Setup, Worker, default_python, shell_status};
 use serde_json::json;
 
+use crate::languages::{Language, cases, draft, end_interpreter, in_both_languages, sessions};
+
+in_both_languages!(an_interpreter_killed_between_calls_is_noticed_and_replaced);
+
 const REMEMBER: &str = "x='it'\\''s'; declare -A m=([k]=v); arr=(1 '2 3'); export ex=1; readonly ro=5; f() { echo \"f $x\"; }; \
     alias hi='echo aliased'; shopt -s extglob; set -o pipefail -u; umask 027; mkdir -p sub; cd sub; set -- p 'q r'; \
     RLM_CONTENT=answer RLM_READY=yes";
@@ -25,12 +29,6 @@ fn ended(response: &Response, state: State, exit_code: i32) {
     assert_eq!((response.answer.ready, response.answer.content.as_str()), (true, "answer"));
 }
 
-/// Ends the shell between two calls, and waits until it is gone.
-fn end_idle_shell(worker: &Worker, signal: Signal) {
-    kill(worker.interpreter(), signal).unwrap();
-    rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
-}
-
 #[track_caller]
 fn check_restored(code: &str, printed: &str, exit_code: i32) {
     let mut worker = Worker::bash();
@@ -42,56 +40,85 @@ fn check_restored(code: &str, printed: &str, exit_code: i32) {
     worker.end();
 }
 
-#[test]
-fn exit_hands_everything_on() {
-    check_restored("exit 3", "exit\n", 3);
+cases! { check_restored:
+    exit_hands_everything_on("exit 3", "exit\n", 3)
+    errexit_hands_everything_on("set -e; echo before; false; echo never", "before\n", 1)
+    exit_in_a_function_hands_everything_on("die() { exit 9; }; die", "exit\n", 9)
+    a_hangup_hands_everything_on("kill -HUP $$; sleep 5", "", 129)
 }
 
-#[test]
-fn errexit_hands_everything_on_but_itself() {
-    check_restored("set -e; echo before; false; echo never", "before\n", 1);
-    let mut worker = Worker::bash();
-    worker.call("set -e; x=1; false");
-    assert_eq!(worker.output("echo $x; false; echo on $-"), "1\non himBs\n");
-    worker.end();
+sessions! { Bash:
+    errexit_itself_is_not_handed_on {
+        "set -e; x=1; false" => State::Restored,
+        "echo $x; false; echo on $-" => "1\non himBs\n",
+    }
+    changes_of_the_last_call_are_handed_on_too {
+        "late=1; cd /; RLM_CONTENT=late; exit 1" => State::Restored,
+        "echo $late $PWD" => "1 /\n",
+        ":" => draft("late"),
+    }
+    an_exit_trap_of_the_users_runs_and_everything_is_handed_on {
+        "x=1; trap 'echo bye $?' EXIT" => "",
+        "exit 4" => (State::Restored, "exit\nbye 4\n"),
+        "echo $x; trap -p" => "1\n",
+    }
+    an_exit_trap_and_the_exit_in_one_call {
+        "x=1; RLM_CONTENT=answer; RLM_READY=1" => "",
+        "trap 'echo bye' EXIT; exit 5" => (State::Restored, "exit\nbye\n"),
+        "echo $RLM_CONTENT" => "answer\n",
+    }
+    a_shell_that_closed_its_output_before_it_ended {
+        "x=1" => "",
+        "exec 1>&- 2>&-; exit" => State::Restored,
+        "echo on $x" => "on 1\n",
+    }
+    a_large_state_is_handed_on {
+        "big=$(head -c 5000000 /dev/zero | tr '\\0' x)" => "",
+        "exit" => State::Restored,
+        "echo ${#big}" => "5000000\n",
+    }
+    code_that_mentions_traps_hands_everything_on {
+        "x=1" => "",
+        "y=2; RLM_CONTENT=answer; trap 'echo usr' USR1; echo caught in a trap here; exit 3" => State::Restored,
+        "echo $x $y" => "1 2\n",
+        // The user's EXIT trap in the same call replaces ours: the state before the call is handed on.
+        "z=3; trap 'echo bye' EXIT; exit 4" => (State::Restored, "exit\nbye\n"),
+        "echo $x $y [$z] $RLM_CONTENT" => "1 2 [] answer\n",
+    }
+    a_shell_that_ends_in_the_middle_of_the_driver_hands_everything_on {
+        "x=1; set -- a b; __rlm_n=1 __rlm_o=x __rlm_e=1; exit 3" => State::Restored,
+        "echo $x $#; declare -p | grep ' __rlm'" => "1 2\n",
+    }
+    a_root_that_is_removed_does_not_end_the_worker {
+        "rm -rf \"$PWD\"; exit" => State::Restored,
+        "echo on" => "on\n",
+    }
+    a_shell_ignores_termination_after_a_call_with_traps {
+        "trap 'echo usr' USR1" => "",
+        "kill -TERM $$; echo alive" => "alive\n",
+        "exit" => State::Restored,
+        "trap 'echo usr' USR1" => "",
+        "kill -TERM $$; echo alive" => "alive\n",
+        "exit" => State::Restored,
+    }
 }
 
-#[test]
-fn exit_in_a_function_hands_everything_on() {
-    check_restored("die() { exit 9; }; die", "exit\n", 9);
-}
-
-#[test]
-fn a_hangup_hands_everything_on() {
-    check_restored("kill -HUP $$; sleep 5", "", 129);
-}
-
-#[test]
-fn changes_of_the_last_call_are_handed_on_too() {
-    let mut worker = Worker::bash();
-    worker.call("late=1; cd /; RLM_CONTENT=late; exit 1");
-    let response = worker.call("echo $late $PWD");
-    assert_eq!((response.stdout.as_str(), response.answer.content.as_str()), ("1 /\n", "late"));
-    worker.end();
-}
-
-#[test]
-fn an_exit_trap_of_the_users_runs_and_everything_is_handed_on() {
-    let mut worker = Worker::bash();
-    worker.output("x=1; trap 'echo bye $?' EXIT");
-    let response = worker.call("exit 4");
-    assert_eq!((response.stdout.as_str(), response.state), ("exit\nbye 4\n", State::Restored));
-    assert_eq!(worker.output("echo $x; trap -p"), "1\n");
-    worker.end();
-}
-
-#[test]
-fn an_exit_trap_and_the_exit_in_one_call() {
-    let mut worker = Worker::bash();
-    worker.output("x=1; RLM_CONTENT=answer; RLM_READY=1");
-    let response = worker.call("trap 'echo bye' EXIT; exit 5");
-    assert_eq!((response.stdout.as_str(), response.outcome), ("exit\nbye\n", Outcome::Exited));
-    assert_eq!(worker.output("echo $RLM_CONTENT"), "answer\n");
+fn an_interpreter_killed_between_calls_is_noticed_and_replaced(language: Language) {
+    let mut worker = language.start();
+    let keep =
+        ("kept=1; RLM_CONTENT=answer RLM_READY=1", "kept = 1; answer.update(content='answer', ready=True)");
+    worker.output(language.pick(keep.0, keep.1));
+    end_interpreter(&worker, Signal::SIGKILL);
+    let show = language.pick("echo ${kept-gone} $RLM_CONTENT", "'kept' in dir(), answer['content']");
+    let response = worker.call(show);
+    assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset), "{response:?}");
+    let hint = response.hint.unwrap();
+    let end = language.pick("the shell ended with status 137; ", "the interpreter was ended by SIGKILL; ");
+    assert!(hint.starts_with(&format!("since the last call {end}")), "{hint}");
+    assert!(hint.ends_with(language.pick(NOTHING_ELSE, "")), "{hint}");
+    let shown = response.stdout + &response.result.unwrap_or_default();
+    assert_eq!(shown, language.pick(format!("gone answer\n{hint}\n"), format!("{hint}\n(False, 'answer')")));
+    assert!(response.answer.ready && response.answer.content == "answer", "{:?}", response.answer);
     worker.end();
 }
 
@@ -114,29 +141,6 @@ fn a_killed_shell_is_replaced() {
     ended(&response, State::Reset, 137);
     assert_eq!(response.stdout, format!("last\nthe shell ended with status 137; {NOTHING_ELSE}\n"));
     assert_eq!(worker.output("echo ${PWD##*/} $RLM_CONTENT $#"), "sub answer 0\n");
-    worker.end();
-}
-
-#[test]
-fn a_shell_that_closed_its_output_before_it_ended() {
-    let mut worker = Worker::bash();
-    worker.output("x=1");
-    let response = worker.call("exec 1>&- 2>&-; exit");
-    assert_eq!((response.outcome, response.state), (Outcome::Exited, State::Restored));
-    assert_eq!(worker.output("echo on $x"), "on 1\n");
-    worker.end();
-}
-
-#[test]
-fn a_shell_killed_between_calls_is_noticed_and_replaced() {
-    let mut worker = Worker::bash();
-    worker.output("RLM_CONTENT=answer; RLM_READY=1");
-    end_idle_shell(&worker, Signal::SIGKILL);
-    let response = worker.call("echo on $RLM_CONTENT");
-    let hint = format!("since the last call the shell ended with status 137; {NOTHING_ELSE}");
-    assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset));
-    assert_eq!(response.stdout, format!("on answer\n{hint}\n"));
-    assert_eq!(response.hint, Some(hint));
     worker.end();
 }
 
@@ -191,34 +195,6 @@ fn many_exits_in_a_row() {
 }
 
 #[test]
-fn a_large_state_is_handed_on() {
-    let mut worker = Worker::bash();
-    worker.output("big=$(head -c 5000000 /dev/zero | tr '\\0' x)");
-    assert_eq!(worker.call("exit").state, State::Restored);
-    assert_eq!(worker.output("echo ${#big}"), "5000000\n");
-    worker.end();
-}
-
-#[test]
-fn code_that_mentions_traps_hands_everything_on() {
-    let mut worker = Worker::bash();
-    worker.output("x=1");
-    let response =
-        worker.call("y=2; RLM_CONTENT=answer; trap 'echo usr' USR1; echo caught in a trap here; exit 3");
-    assert_eq!(
-        (response.state, response.answer.content.as_str()),
-        (State::Restored, "answer"),
-        "{response:?}"
-    );
-    assert_eq!(worker.output("echo $x $y"), "1 2\n");
-    // The user's EXIT trap in the same call replaces ours: the state before the call is handed on.
-    let response = worker.call("z=3; trap 'echo bye' EXIT; exit 4");
-    assert_eq!((response.state, response.stdout.as_str()), (State::Restored, "exit\nbye\n"), "{response:?}");
-    assert_eq!(worker.output("echo $x $y [$z] $RLM_CONTENT"), "1 2 [] answer\n");
-    worker.end();
-}
-
-#[test]
 fn a_state_from_before_the_call_is_called_so() {
     let mut worker = Worker::bash();
     worker.output("x=1");
@@ -238,7 +214,7 @@ fn a_state_from_before_the_call_is_called_so() {
 fn a_shell_that_was_replaced_and_ends_in_the_next_call_has_lost_its_state() {
     let mut worker = Worker::bash();
     worker.output("x=1");
-    end_idle_shell(&worker, Signal::SIGKILL);
+    end_interpreter(&worker, Signal::SIGKILL);
     let response = worker.call("y=2; exit 12");
     assert_eq!(
         (response.outcome, response.state, response.exit_code),
@@ -252,15 +228,6 @@ fn a_shell_that_was_replaced_and_ends_in_the_next_call_has_lost_its_state() {
     assert!(hint.starts_with(&told), "{hint}");
     assert!(response.stdout.ends_with(&format!("{hint}\n")), "{:?}", response.stdout);
     assert_eq!(worker.output("echo ${x-gone} $y"), "gone 2\n");
-    worker.end();
-}
-
-#[test]
-fn a_shell_that_ends_in_the_middle_of_the_driver_hands_everything_on() {
-    let mut worker = Worker::bash();
-    let response = worker.call("x=1; set -- a b; __rlm_n=1 __rlm_o=x __rlm_e=1; exit 3");
-    assert_eq!(response.state, State::Restored, "{response:?}");
-    assert_eq!(worker.output("echo $x $#; declare -p | grep ' __rlm'"), "1 2\n");
     worker.end();
 }
 
@@ -318,19 +285,10 @@ fn a_shell_that_ends_just_before_a_call_hands_everything_on() {
 }
 
 #[test]
-fn a_root_that_is_removed_does_not_end_the_worker() {
-    let mut worker = Worker::bash();
-    let response = worker.call("rm -rf \"$PWD\"; exit");
-    assert_eq!(response.outcome, Outcome::Exited, "{response:?}");
-    assert_eq!(worker.output("echo on"), "on\n");
-    worker.end();
-}
-
-#[test]
 fn a_shell_that_ends_between_calls_hands_on_a_large_state() {
     let mut worker = Worker::bash();
     worker.output("big=$(head -c 1000000 /dev/zero | tr '\\0' x)");
-    end_idle_shell(&worker, Signal::SIGHUP);
+    end_interpreter(&worker, Signal::SIGHUP);
     let response = worker.call("echo ${#big}");
     assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Restored), "{response:?}");
     assert_eq!(response.stdout, "1000000\n");
@@ -455,19 +413,8 @@ fn a_restored_shell_has_nothing_of_the_driver() {
         assert_eq!(worker.output("declare -p | grep ' __rlm'; declare -F"), "", "{change}");
     }
     worker.output("x=2; exec </dev/null");
-    end_idle_shell(&worker, Signal::SIGHUP);
+    end_interpreter(&worker, Signal::SIGHUP);
     let response = worker.call("echo $x; declare -p | grep ' __rlm'; [ -t 0 ] && echo terminal");
     assert_eq!((response.state, response.stdout.as_str()), (State::Restored, "2\nterminal\n"));
-    worker.end();
-}
-
-#[test]
-fn a_shell_ignores_termination_after_a_call_with_traps() {
-    let mut worker = Worker::bash();
-    for shell in ["new", "restored"] {
-        worker.output("trap 'echo usr' USR1");
-        assert_eq!(worker.output("kill -TERM $$; echo alive"), "alive\n", "{shell}");
-        assert_eq!(worker.call("exit").state, State::Restored);
-    }
     worker.end();
 }

@@ -9,6 +9,8 @@ use rlm_core::protocol::{Answer, HistoryEntry, Outcome, State};
 use rlm_tests::{Setup, Worker, set_soft_limit, shell_status, wait_until};
 use serde_json::json;
 
+use crate::languages::answer_file;
+
 /// Reads the standard error of a worker that has ended.
 fn said(mut stderr: io::PipeReader) -> String {
     let mut text = String::new();
@@ -18,10 +20,6 @@ fn said(mut stderr: io::PipeReader) -> String {
 
 fn log(worker: &Worker) -> String {
     fs::read_to_string(worker.control.log_file()).unwrap()
-}
-
-fn saved_answer(worker: &Worker) -> Answer {
-    serde_json::from_slice(&fs::read(worker.control.answer_file()).unwrap()).unwrap()
 }
 
 #[test]
@@ -58,10 +56,10 @@ fn write_beyond_the_limit(mut worker: Worker, set_answer: &str) {
     assert_eq!(hint.matches(": File too large").count(), 2, "{hint}");
     let response = worker.call("pass=1");
     assert!(response.hint.is_some_and(|hint| !hint.contains("history")), "the answer is tried again");
-    assert_eq!(saved_answer(&worker), Answer::default());
+    assert_eq!(answer_file(&worker), Answer::default());
     set_soft_limit(worker.server(), libc::RLIMIT_FSIZE, libc::RLIM_INFINITY);
     assert_eq!(worker.call("pass=2").hint, None);
-    assert_eq!(saved_answer(&worker), answer);
+    assert_eq!(answer_file(&worker), answer);
     let history = fs::read_to_string(worker.control.history_file()).unwrap();
     let lines: Vec<HistoryEntry> = history.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let told: Vec<_> = lines.iter().map(|line| (line.seq, line.session.is_some())).collect();

@@ -3,168 +3,184 @@
 use rlm_core::protocol::{Outcome, State};
 use rlm_tests::Worker;
 
-/// Runs a call that changes the shell, then calls that must succeed and print exactly this.
-#[track_caller]
-fn check(change: &str, printed: &str, then: &[(&str, &str)]) {
-    let mut worker = Worker::bash();
-    let response = worker.call(change);
-    assert_eq!(
-        (response.stdout.as_str(), response.state),
-        (printed, State::Kept),
-        "{change:?}: {response:?}"
-    );
-    for (code, output) in then {
-        assert_eq!(worker.output(code), *output, "{code:?} after {change:?}");
+use crate::languages::{calls, sessions};
+
+sessions! { Bash:
+    strict_options_of_every_kind {
+        "set -eu -o pipefail -o noclobber -o posix" => "",
+        "echo $-" => "ehimuBCs\n",
+        "if false; then :; fi; false || echo handled" => "handled\n",
+        "echo ${unset-none}; echo x >f; cat f" => "none\nx\n",
+        "set +eu; echo $?" => "0\n",
     }
-    worker.end();
-}
-
-#[test]
-fn strict_options_of_every_kind() {
-    check(
-        "set -eu -o pipefail -o noclobber -o posix",
-        "",
-        &[
-            ("echo $-", "ehimuBCs\n"),
-            ("if false; then :; fi; false || echo handled", "handled\n"),
-            ("echo ${unset-none}; echo x >f; cat f", "none\nx\n"),
-            ("set +eu; echo $?", "0\n"),
-        ],
-    );
-}
-
-#[test]
-fn xtrace_shows_the_users_commands_and_no_others() {
-    check(
-        "set -x; echo one",
-        "+++ echo one\none\n",
-        &[
-            ("echo two", "+++ echo two\ntwo\n"),
-            ("false", "+++ false\n"),
-            ("true | true", "+++ true\n+++ true\n"),
-            ("set +x", "+++ set +x\n"),
-            ("echo off", "off\n"),
-        ],
-    );
-}
-
-#[test]
-fn verbose_shows_the_users_lines_and_no_others() {
-    check(
-        "set -v",
-        "",
-        &[
-            ("echo one\necho two", "echo one\none\necho two\ntwo\n"),
-            ("set +v", "set +v\n"),
-            ("echo off", "off\n"),
-        ],
-    );
-    let mut worker = Worker::bash();
-    worker.output("set -v");
-    assert_eq!(
-        worker.output("echo \"open"),
-        "echo \"open\nbash: unexpected EOF while looking for matching `\"'\n"
-    );
-    assert_eq!(worker.output("set +v"), "set +v\n");
-    worker.end();
-}
-
-#[test]
-fn a_debug_trap_sees_the_users_commands() {
-    check(
-        "trap 'echo \"<$BASH_COMMAND>\"' DEBUG",
-        "",
-        &[
-            ("echo one", "<echo one>\none\n"),
-            ("false", "<false>\n"),
-            ("echo $?", "<echo $?>\n1\n"),
-            ("trap - DEBUG", "<trap - DEBUG>\n"),
-            ("echo off", "off\n"),
-        ],
-    );
-}
-
-#[test]
-fn an_err_trap_fires_once_for_each_failure_of_the_users() {
-    check(
-        "trap 'echo \"<err $?>\"' ERR; set -E",
-        "",
-        &[
-            ("false", "<err 1>\n"),
-            ("echo $?", "1\n"),
-            ("f() { (exit 3); }; f; true", "<err 3>\n<err 3>\n"),
-            ("set +E; trap - ERR; false", ""),
-        ],
-    );
-}
-
-#[test]
-fn return_exit_and_child_traps_keep_to_the_users_code() {
-    check(
-        "trap 'echo ret' RETURN; set -T; f() { :; }; f",
-        "ret\n",
-        &[
-            ("f", "ret\n"),
-            ("trap - RETURN; set +T; f", ""),
-            ("trap 'echo chld' CHLD; /bin/true", "chld\n"),
-            (":", ""),
-            ("trap - CHLD; trap 'echo bye' EXIT; (exit 0)", ""),
-            ("( exit 1 ); echo on", "on\n"),
-        ],
-    );
-}
-
-#[test]
-fn extdebug_changes_nothing_for_the_driver() {
-    check(
-        "shopt -s extdebug; trap 'echo D' DEBUG",
-        "",
-        &[("echo hi", "D\nhi\n"), ("trap - DEBUG; shopt -u extdebug", "D\n"), ("echo off", "off\n")],
-    );
-    // A DEBUG trap that refuses every command makes a shell useless for good: it is replaced.
-    let mut worker = Worker::bash();
-    let response = worker.call("shopt -s extdebug; trap 'false' DEBUG");
-    assert_eq!((response.outcome, response.state), (Outcome::Exited, State::Restored), "{response:?}");
-    assert_eq!(worker.output("echo again"), "again\n");
-    worker.end();
-}
-
-#[test]
-fn prompts_never_show_and_keep_their_values() {
-    check(
-        "PS0='zero ' PS1='one> ' PS2='two> '; PROMPT_COMMAND='echo prompt command'; export PS1",
-        "",
-        &[
-            (
-                "echo \"$PS0|$PS1|$PS2|$PROMPT_COMMAND\"; env | grep PS1",
-                "zero |one> |two> |echo prompt command\nPS1=one> \n",
-            ),
-            ("PROMPT_COMMAND=('echo a' 'echo b'); unset PS0", ""),
-            ("echo \"${PROMPT_COMMAND[1]} ${#PROMPT_COMMAND[@]} ${PS0-unset}\"", "echo b 2 unset\n"),
-            ("readonly PS1 PROMPT_COMMAND", ""),
-            ("echo one", "one\n"),
-            ("echo two; echo three >&2", "two\nthree\n"),
-        ],
-    );
-}
-
-#[test]
-fn readonly_ifs_and_prompts_without_a_value() {
-    check("readonly IFS PS1 PS2", "", &[("echo a b", "a b\n"), ("x='1 2'; echo $x", "1 2\n")]);
-}
-
-#[test]
-fn any_field_separator() {
-    check(
-        "IFS=x",
-        "",
-        &[("v=1x2; echo $v", "1 2\n"), ("false | true", ""), ("echo \"${PIPESTATUS[*]}\"", "1x0\n")],
-    );
-    check(
-        "IFS=0123456789/_",
-        "",
-        &[("echo on", "on\n"), ("(exit 12)", ""), ("x=$?; [[ $x == 12 ]] && echo yes", "yes\n")],
-    );
+    xtrace_shows_the_users_commands_and_no_others {
+        "set -x; echo one" => "+++ echo one\none\n",
+        "echo two" => "+++ echo two\ntwo\n",
+        "false" => "+++ false\n",
+        "true | true" => "+++ true\n+++ true\n",
+        "set +x" => "+++ set +x\n",
+        "echo off" => "off\n",
+    }
+    verbose_shows_the_users_lines_and_no_others {
+        "set -v" => "",
+        "echo one\necho two" => "echo one\none\necho two\ntwo\n",
+        "echo \"open" => "echo \"open\nbash: unexpected EOF while looking for matching `\"'\n",
+        "set +v" => "set +v\n",
+        "echo off" => "off\n",
+    }
+    a_debug_trap_sees_the_users_commands {
+        "trap 'echo \"<$BASH_COMMAND>\"' DEBUG" => "",
+        "echo one" => "<echo one>\none\n",
+        "false" => "<false>\n",
+        "echo $?" => "<echo $?>\n1\n",
+        "trap - DEBUG" => "<trap - DEBUG>\n",
+        "echo off" => "off\n",
+    }
+    an_err_trap_fires_once_for_each_failure_of_the_users {
+        "trap 'echo \"<err $?>\"' ERR; set -E" => "",
+        "false" => "<err 1>\n",
+        "echo $?" => "1\n",
+        "f() { (exit 3); }; f; true" => "<err 3>\n<err 3>\n",
+        "set +E; trap - ERR; false" => "",
+    }
+    return_exit_and_child_traps_keep_to_the_users_code {
+        "trap 'echo ret' RETURN; set -T; f() { :; }; f" => "ret\n",
+        "f" => "ret\n",
+        "trap - RETURN; set +T; f" => "",
+        "trap 'echo chld' CHLD; /bin/true" => "chld\n",
+        ":" => "",
+        "trap - CHLD; trap 'echo bye' EXIT; (exit 0)" => "",
+        "( exit 1 ); echo on" => "on\n",
+    }
+    extdebug_changes_nothing_for_the_driver {
+        "shopt -s extdebug; trap 'echo D' DEBUG" => "",
+        "echo hi" => "D\nhi\n",
+        "trap - DEBUG; shopt -u extdebug" => "D\n",
+        "echo off" => "off\n",
+    }
+    /// Such a trap makes a shell useless for good.
+    a_debug_trap_that_refuses_every_command_replaces_the_shell {
+        "shopt -s extdebug; trap 'false' DEBUG" => State::Restored,
+        "echo again" => "again\n",
+    }
+    prompts_never_show_and_keep_their_values {
+        "PS0='zero ' PS1='one> ' PS2='two> '; PROMPT_COMMAND='echo prompt command'; export PS1" => "",
+        "echo \"$PS0|$PS1|$PS2|$PROMPT_COMMAND\"; env | grep PS1" =>
+            "zero |one> |two> |echo prompt command\nPS1=one> \n",
+        "PROMPT_COMMAND=('echo a' 'echo b'); unset PS0" => "",
+        "echo \"${PROMPT_COMMAND[1]} ${#PROMPT_COMMAND[@]} ${PS0-unset}\"" => "echo b 2 unset\n",
+        "readonly PS1 PROMPT_COMMAND" => "",
+        "echo one" => "one\n",
+        "echo two; echo three >&2" => "two\nthree\n",
+    }
+    readonly_ifs_and_prompts_without_a_value {
+        "readonly IFS PS1 PS2" => "",
+        "echo a b" => "a b\n",
+        "x='1 2'; echo $x" => "1 2\n",
+    }
+    any_field_separator {
+        "IFS=x" => "",
+        "v=1x2; echo $v" => "1 2\n",
+        "false | true" => "",
+        "echo \"${PIPESTATUS[*]}\"" => "1x0\n",
+        "IFS=0123456789/_" => "",
+        "echo on" => "on\n",
+        "(exit 12)" => "",
+        "x=$?; [[ $x == 12 ]] && echo yes" => "yes\n",
+    }
+    a_function_named_builtin_alone_and_gone_again {
+        "builtin() { echo mine; }" => "",
+        "builtin x" => "mine\n",
+        "shopt -u expand_aliases; echo on" => "on\n",
+        "shopt expand_aliases; set -o | grep posix" => "expand_aliases \toff\nposix          \toff\n",
+        "unset -f builtin; builtin echo real" => "real\n",
+        "builtin echo real" => "real\n",
+    }
+    disabled_builtins_stay_disabled_and_harm_nothing {
+        "enable -n printf mapfile trap unset" => "",
+        "enable -n" => "enable -n mapfile\nenable -n printf\nenable -n trap\nenable -n unset\n",
+        "mapfile x" => "bash: mapfile: command not found\n",
+        "enable printf mapfile trap unset; printf 'back\\n'" => "back\n",
+        "enable -n" => "",
+    }
+    output_redirected_for_good {
+        "exec >f" => "",
+        "echo into f" => "",
+        "echo to the terminal >&2; cat f >&2" => "to the terminal\ninto f\n",
+        "exec >/dev/tty; echo back" => "back\n",
+        "exec 2>&1" => "",
+        "nothing_here; echo $?" => "bash: nothing_here: command not found\n127\n",
+        "exec >&- 2>&-" => "",
+        "echo lost" => "",
+        "exec >/dev/tty 2>&1; echo back" => "back\n",
+    }
+    descriptors_of_every_number {
+        "exec 3<>f 10>g 11>h 255>i; echo ten >&10" => "",
+        "echo eleven >&11; cat g h" => "ten\neleven\n",
+        "exec 10>&- 11>&- 3>&-; echo done" => "done\n",
+    }
+    stack_and_core_limits {
+        "ulimit -s 4096; ulimit -c 0" => "",
+        "ulimit -s" => "4096\n",
+    }
+    locale_and_path {
+        "LC_ALL=C" => "",
+        "x=é; echo ${#x}" => "2\n",
+        "LC_ALL=C.UTF-8; echo ${#x}" => "1\n",
+        "PATH=" => "",
+        "ls" => "bash: ls: No such file or directory\n",
+        "echo builtin works" => "builtin works\n",
+        "PATH=/usr/bin:/bin; ls" => "",
+    }
+    shell_options_that_could_reach_the_driver {
+        "shopt -s failglob xpg_echo lastpipe execfail huponexit checkjobs autocd localvar_inherit inherit_errexit" => "",
+        "echo 'a\\tb'" => "a\tb\n",
+        "echo no*match" => "bash: no match: no*match\n",
+        "set -k -h -P -a -B +m; echo on" => "on\n",
+        "x=exported; bash -c 'echo $x'" => "exported\n",
+        "set -n; echo ignored in interactive shells" => "ignored in interactive shells\n",
+        "echo on" => "on\n",
+    }
+    terminal_settings {
+        "stty -echo raw; stty sane -echo -onlcr" => "",
+        "echo on" => "on\n",
+        "stty size" => "24 80\n",
+        "stty tostop olcuc" => "",
+        "echo on" => "ON\n",
+        "stty -olcuc; echo on" => "on\n",
+    }
+    a_shell_that_stops_itself_goes_on {
+        "kill -STOP $$; echo on" => "on\n",
+        "suspend -f; echo on" => "on\n",
+    }
+    traps_show_nothing_of_the_driver_in_any_call {
+        "echo a" => "a\n",
+        "trap" => "",
+        "trap -p; trap 'echo bye' EXIT" => "",
+        "trap -p EXIT" => "trap -- 'echo bye' EXIT\n",
+        "trap" => "trap -- 'echo bye' EXIT\n",
+    }
+    a_history_has_no_line_of_the_driver {
+        "set -o history; echo a" => "a\n",
+        "fc -l 2>&1 | grep -c rlm" => "0\n",
+    }
+    stopped_output_flows_again {
+        "python3 -c 'import termios; termios.tcflow(1, 0)'; echo on" => "on\n",
+        "echo next" => "next\n",
+    }
+    a_sparse_prompt_command_never_runs {
+        "PROMPT_COMMAND=([3]='echo PC')" => "",
+        "echo ${PROMPT_COMMAND[3]} ${!PROMPT_COMMAND[@]}" => "echo PC 3\n",
+    }
+    the_last_argument_is_never_the_drivers {
+        "false" => "",
+        "echo \"$_\" | grep -c rlm; true" => "0\n",
+    }
+    prompts_set_by_any_kind_of_assignment {
+        "PROMPT_COMMAND+=('echo pc'); PS1+='> '; : ${PS0:=zero}" => "",
+        "echo on" => "on\n",
+        "echo \"$PS1|$PS0|${PROMPT_COMMAND[0]}\"" => "> |zero|echo pc\n",
+    }
 }
 
 #[test]
@@ -173,96 +189,41 @@ fn functions_named_like_builtins() {
         "printf", "read", "eval", "exec", "test", "[", "trap", "builtin", "command", "set", "unset",
         "declare", "mapfile", "enable", "source", "shopt", "echo", "return", "exit", "cd",
     ];
-    let definitions: Vec<String> =
-        names.iter().map(|name| format!("{name}() {{ /bin/echo \"my {name}\"; }}")).collect();
-    let calls: Vec<String> = names.iter().map(|name| format!("{name} 1")).collect();
-    let expected: String = names.iter().map(|name| format!("my {name}\n")).collect();
-    check(
-        &definitions.join("\n"),
-        "",
-        &[
-            (&calls.join("\n"), &expected),
-            ("/bin/echo again", "again\n"),
-            (&calls.join("\n"), &expected),
-            ("/bin/false", ""),
-            ("/bin/echo $?", "1\n"),
-        ],
-    );
-}
-
-#[test]
-fn a_function_named_builtin_alone_and_gone_again() {
-    check(
-        "builtin() { echo mine; }",
-        "",
-        &[
-            ("builtin x", "mine\n"),
-            ("shopt -u expand_aliases; echo on", "on\n"),
-            ("shopt expand_aliases; set -o | grep posix", "expand_aliases \toff\nposix          \toff\n"),
-            ("unset -f builtin; builtin echo real", "real\n"),
-            ("builtin echo real", "real\n"),
-        ],
-    );
+    let of_each = |text: &dyn Fn(&str) -> String| names.map(text).concat();
+    let definitions = of_each(&|name| format!("{name}() {{ /bin/echo \"my {name}\"; }}\n"));
+    let uses = of_each(&|name| format!("{name} 1\n"));
+    let printed = of_each(&|name| format!("my {name}\n"));
+    let mut worker = Worker::bash();
+    let session = [
+        (&*definitions, ""),
+        (&uses, &*printed),
+        ("/bin/echo again", "again\n"),
+        (&uses, &printed),
+        ("/bin/false", ""),
+        ("/bin/echo $?", "1\n"),
+    ];
+    calls(&mut worker, &session);
+    worker.end();
 }
 
 #[test]
 fn aliases_named_like_builtins_and_reserved_words() {
     let names =
         ["printf", "read", "eval", "exec", "test", "trap", "builtin", "command", "unset", "mapfile", "set"];
-    let definitions: Vec<String> =
-        names.iter().map(|name| format!("alias {name}='echo my-{name}'")).collect();
-    check(
-        &definitions.join("\n"),
-        "",
-        &[
-            ("printf x; builtin y", "my-printf x\nmy-builtin y\n"),
-            ("echo on", "on\n"),
-            ("unalias -a", ""),
-            ("builtin echo real", "real\n"),
-        ],
-    );
+    let mut worker = Worker::bash();
+    worker.output(&names.map(|name| format!("alias {name}='echo my-{name}'\n")).concat());
+    let session = [
+        ("printf x; builtin y", "my-printf x\nmy-builtin y\n"),
+        ("echo on", "on\n"),
+        ("unalias -a", ""),
+        ("builtin echo real", "real\n"),
+    ];
+    calls(&mut worker, &session);
+    worker.end();
 }
 
 #[test]
-fn disabled_builtins_stay_disabled_and_harm_nothing() {
-    check(
-        "enable -n printf mapfile trap unset",
-        "",
-        &[
-            ("enable -n", "enable -n mapfile\nenable -n printf\nenable -n trap\nenable -n unset\n"),
-            ("mapfile x", "bash: mapfile: command not found\n"),
-            ("enable printf mapfile trap unset; printf 'back\\n'", "back\n"),
-            ("enable -n", ""),
-        ],
-    );
-}
-
-#[test]
-fn output_redirected_for_good() {
-    check(
-        "exec >f",
-        "",
-        &[
-            ("echo into f", ""),
-            ("echo to the terminal >&2; cat f >&2", "to the terminal\ninto f\n"),
-            ("exec >/dev/tty; echo back", "back\n"),
-        ],
-    );
-    check("exec 2>&1", "", &[("nothing_here; echo $?", "bash: nothing_here: command not found\n127\n")]);
-    check("exec >&- 2>&-", "", &[("echo lost", ""), ("exec >/dev/tty 2>&1; echo back", "back\n")]);
-}
-
-#[test]
-fn descriptors_of_every_number() {
-    check(
-        "exec 3<>f 10>g 11>h 255>i; echo ten >&10",
-        "",
-        &[("echo eleven >&11; cat g h", "ten\neleven\n"), ("exec 10>&- 11>&- 3>&-; echo done", "done\n")],
-    );
-}
-
-#[test]
-fn resource_limits() {
+fn a_limit_of_file_sizes() {
     let mut worker = Worker::bash();
     worker.output("ulimit -f 0");
     assert_eq!(worker.output("echo terminal"), "terminal\n");
@@ -271,33 +232,26 @@ fn resource_limits() {
     assert_eq!((response.outcome, response.exit_code), (Outcome::Exited, Some(153)), "{response:?}");
     assert_eq!(worker.output("echo on; echo file >f; cat f"), "on\nfile\n");
     worker.end();
-    check("ulimit -s 4096; ulimit -c 0", "", &[("ulimit -s", "4096\n")]);
 }
 
+/// A shell may bear a state for a while before it is replaced.
 #[test]
-fn too_few_descriptors_for_the_driver_end_the_shell_and_not_the_session() {
-    let mut worker = Worker::bash();
-    worker.call("ulimit -n 4");
-    let mut states = Vec::new();
-    for _ in 0..3 {
-        states.push(worker.call("echo on").state);
+fn states_that_a_shell_may_not_survive_do_not_end_the_session() {
+    for changes in [
+        // Too few descriptors for the driver.
+        &["ulimit -n 4", "echo on", "echo on", "echo on"][..],
+        // A restricted shell.
+        &["set -r", "echo on"],
+        // A shell that wants to leave after one command.
+        &["x=1; set -t", "echo x"],
+    ] {
+        let mut worker = Worker::bash();
+        for code in changes {
+            worker.call(code);
+        }
+        assert_eq!(worker.output("cd /; echo $PWD >/dev/null; echo free"), "free\n", "{changes:?}");
+        worker.end();
     }
-    assert_eq!(worker.output("echo on"), "on\n", "{states:?}");
-    worker.end();
-}
-
-#[test]
-fn locale_and_path() {
-    check("LC_ALL=C", "", &[("x=é; echo ${#x}", "2\n"), ("LC_ALL=C.UTF-8; echo ${#x}", "1\n")]);
-    check(
-        "PATH=",
-        "",
-        &[
-            ("ls", "bash: ls: No such file or directory\n"),
-            ("echo builtin works", "builtin works\n"),
-            ("PATH=/usr/bin:/bin; ls", ""),
-        ],
-    );
 }
 
 #[test]
@@ -314,49 +268,6 @@ fn a_working_directory_that_is_removed() {
 }
 
 #[test]
-fn shell_options_that_could_reach_the_driver() {
-    check(
-        "shopt -s failglob xpg_echo lastpipe execfail huponexit checkjobs autocd localvar_inherit inherit_errexit",
-        "",
-        &[
-            ("echo 'a\\tb'", "a\tb\n"),
-            ("echo no*match", "bash: no match: no*match\n"),
-            ("set -k -h -P -a -B +m; echo on", "on\n"),
-            ("x=exported; bash -c 'echo $x'", "exported\n"),
-        ],
-    );
-    check(
-        "set -n; echo ignored in interactive shells",
-        "ignored in interactive shells\n",
-        &[("echo on", "on\n")],
-    );
-}
-
-#[test]
-fn terminal_settings() {
-    check("stty -echo raw; stty sane -echo -onlcr", "", &[("echo on", "on\n"), ("stty size", "24 80\n")]);
-    check("stty tostop olcuc", "", &[("echo on", "ON\n"), ("stty -olcuc; echo on", "on\n")]);
-}
-
-#[test]
-fn a_restricted_shell_is_replaced() {
-    let mut worker = Worker::bash();
-    worker.call("set -r");
-    worker.call("echo on");
-    assert_eq!(worker.output("cd /; echo $PWD >/dev/null; echo free"), "free\n");
-    worker.end();
-}
-
-#[test]
-fn a_shell_that_wants_to_leave_after_one_command() {
-    let mut worker = Worker::bash();
-    worker.call("x=1; set -t");
-    worker.call("echo x");
-    assert_eq!(worker.output("echo on"), "on\n");
-    worker.end();
-}
-
-#[test]
 fn a_time_limit_on_prompts_does_not_end_the_idle_shell() {
     let mut worker = Worker::bash();
     worker.output("TMOUT=1");
@@ -366,64 +277,13 @@ fn a_time_limit_on_prompts_does_not_end_the_idle_shell() {
     worker.end();
 }
 
+/// This ends bash 5.2 itself, by a bug of its own; its state is restored.
 #[test]
-fn a_shell_that_stops_itself_goes_on() {
-    let mut worker = Worker::bash();
-    assert_eq!(worker.output("kill -STOP $$; echo on"), "on\n");
-    assert_eq!(worker.output("suspend -f; echo on"), "on\n");
-    worker.end();
-}
-
-#[test]
-fn traps_show_nothing_of_the_driver_in_any_call() {
-    check(
-        "echo a",
-        "a\n",
-        &[
-            ("trap", ""),
-            ("trap -p; trap 'echo bye' EXIT", ""),
-            ("trap -p EXIT", "trap -- 'echo bye' EXIT\n"),
-            ("trap", "trap -- 'echo bye' EXIT\n"),
-        ],
-    );
-}
-
-#[test]
-fn line_editing_modes_and_history_do_no_harm() {
-    // This ends bash 5.2 itself, by a bug of its own; its state is restored.
+fn a_line_editing_mode_does_no_harm() {
     let mut worker = Worker::bash();
     worker.output("x=1");
     let response = worker.call("set -o vi");
     assert!(matches!(response.state, State::Kept | State::Restored), "{response:?}");
     assert_eq!(worker.output("echo $x"), "1\n");
     worker.end();
-    check("set -o history; echo a", "a\n", &[("fc -l 2>&1 | grep -c rlm", "0\n")]);
-}
-
-#[test]
-fn stopped_output_flows_again() {
-    check("python3 -c 'import termios; termios.tcflow(1, 0)'; echo on", "on\n", &[("echo next", "next\n")]);
-}
-
-#[test]
-fn a_sparse_prompt_command_never_runs() {
-    check(
-        "PROMPT_COMMAND=([3]='echo PC')",
-        "",
-        &[("echo ${PROMPT_COMMAND[3]} ${!PROMPT_COMMAND[@]}", "echo PC 3\n")],
-    );
-}
-
-#[test]
-fn the_last_argument_is_never_the_drivers() {
-    check("false", "", &[("echo \"$_\" | grep -c rlm; true", "0\n")]);
-}
-
-#[test]
-fn prompts_set_by_any_kind_of_assignment() {
-    check(
-        "PROMPT_COMMAND+=('echo pc'); PS1+='> '; : ${PS0:=zero}",
-        "",
-        &[("echo on", "on\n"), ("echo \"$PS1|$PS0|${PROMPT_COMMAND[0]}\"", "> |zero|echo pc\n")],
-    );
 }

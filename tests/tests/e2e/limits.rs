@@ -3,71 +3,61 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use rlm_core::protocol::{Outcome, State};
+use rlm_core::protocol::{Outcome, Response, State};
 use rlm_tests::{AT_ONCE, Worker};
 use serde_json::json;
 
-/// Stops a call at its time limit and checks that the session goes on as if nothing had happened.
+use crate::languages::{Language, cases, in_both_languages};
+
+in_both_languages!(
+    an_interrupt_while_idle_does_nothing,
+    interrupts_at_any_moment_never_lose_the_session_or_the_step,
+);
+
+/// Runs code that does not end, with a time limit in seconds, and checks that the response comes in time.
 #[track_caller]
-fn check(code: &str, state: State, partial: &str) {
-    let mut worker = Worker::bash();
-    worker.output("kept=1; stty -a >before");
-    let limit = 0.3;
+pub(crate) fn run_out_of_time(worker: &mut Worker, code: &str, limit: f64) -> Response {
     let begun = Instant::now();
     let response = worker.call_with(code, json!({"timeout": limit}));
-    assert!(
-        begun.elapsed() < Duration::from_secs_f64(limit) + AT_ONCE,
-        "{code:?} took {:?}",
-        begun.elapsed()
-    );
-    assert_eq!((response.outcome, response.state), (Outcome::TimedOut, state), "{code:?}: {response:?}");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs_f64(limit) + AT_ONCE, "{code:?} took {took:?}");
+    assert_eq!(response.outcome, Outcome::TimedOut, "{code:?}: {response:?}");
+    assert!(response.hint.is_some(), "{code:?}: {response:?}");
+    response
+}
+
+/// Stops a call at its time limit and checks that the session goes on as if nothing had happened.
+#[track_caller]
+fn is_stopped(code: &str, partial: &str) {
+    let mut worker = Worker::bash();
+    worker.output("kept=1; stty -a >before");
+    let response = run_out_of_time(&mut worker, code, 0.3);
+    assert_eq!(response.state, State::Kept, "{code:?}: {response:?}");
     assert!(response.stdout.starts_with(partial), "{code:?}: {response:?}");
-    assert!(response.hint.is_some());
-    assert_eq!(
-        worker.output("echo $kept; stty -a | diff - before && echo sane"),
-        "1\nsane\n",
-        "after {code:?}"
-    );
-    assert_eq!(worker.output("jobs -r"), "", "after {code:?}");
+    let kept = "echo $kept; stty -a | diff - before && echo sane; jobs -r";
+    assert_eq!(worker.output(kept), "1\nsane\n", "after {code:?}");
     worker.end();
 }
 
-#[test]
-fn a_loop_of_builtins() {
-    check("echo partial; while :; do :; done", State::Kept, "partial\n");
-}
-
-#[test]
-fn a_sleep() {
-    check("echo partial; sleep 1000", State::Kept, "partial\n");
-}
-
-#[test]
-fn a_pipeline() {
-    check("echo partial; sleep 1000 | cat | cat", State::Kept, "partial\n");
-}
-
-#[test]
-fn a_command_substitution() {
-    check("x=$(sleep 1000)", State::Kept, "");
-    check("x=$(trap '' INT; sleep 1000)", State::Kept, "");
-}
-
-#[test]
-fn a_loop_of_programs() {
-    check("while true; do sleep 1000; done", State::Kept, "");
-    check("h() { while :; do /bin/true; done; }; h", State::Kept, "");
-    check("for i in 1 2 3; do sh -c 'trap \"\" INT; sleep 1000'; done", State::Kept, "");
-}
-
-#[test]
-fn a_program_that_ignores_the_interrupt() {
-    check("sh -c 'echo partial; trap \"\" INT; while :; do sleep 0.1; done'", State::Kept, "partial\n");
-}
-
-#[test]
-fn a_program_that_ignores_termination_too() {
-    check("sh -c 'echo partial; trap \"\" INT TERM; while :; do sleep 0.1; done'", State::Kept, "partial\n");
+cases! { is_stopped:
+    a_loop_of_builtins("echo partial; while :; do :; done", "partial\n")
+    a_sleep("echo partial; sleep 1000", "partial\n")
+    a_pipeline("echo partial; sleep 1000 | cat | cat", "partial\n")
+    a_command_substitution("x=$(sleep 1000)", "")
+    a_command_substitution_that_ignores_the_interrupt("x=$(trap '' INT; sleep 1000)", "")
+    a_loop_of_programs("while true; do sleep 1000; done", "")
+    a_loop_of_programs_in_a_function("h() { while :; do /bin/true; done; }; h", "")
+    a_loop_of_programs_that_ignore_the_interrupt("for i in 1 2 3; do sh -c 'trap \"\" INT; sleep 1000'; done", "")
+    a_program_that_ignores_the_interrupt(
+        "sh -c 'echo partial; trap \"\" INT; while :; do sleep 0.1; done'", "partial\n"
+    )
+    a_program_that_ignores_termination_too(
+        "sh -c 'echo partial; trap \"\" INT TERM; while :; do sleep 0.1; done'", "partial\n"
+    )
+    a_terminal_in_raw_mode("stty raw -echo; echo partial; sleep 1000", "partial\n")
+    a_program_in_raw_mode(
+        "python3 -c 'import tty, time; tty.setraw(0); print(\"partial\", flush=True); time.sleep(1000)'", "partial"
+    )
 }
 
 #[test]
@@ -84,16 +74,6 @@ fn a_wait_for_a_background_job() {
 }
 
 #[test]
-fn a_program_in_raw_mode() {
-    check("stty raw -echo; echo partial; sleep 1000", State::Kept, "partial\n");
-    check(
-        "python3 -c 'import tty, time; tty.setraw(0); print(\"partial\", flush=True); time.sleep(1000)'",
-        State::Kept,
-        "partial",
-    );
-}
-
-#[test]
 fn full_screen_programs() {
     for program in ["vim", "less /etc/passwd", "top"] {
         let name = program.split(' ').next().unwrap();
@@ -101,7 +81,7 @@ fn full_screen_programs() {
             // Some machines do not have these programs; raw mode itself is tested above.
             continue;
         }
-        check(&format!("TERM=xterm {program}"), State::Kept, "");
+        is_stopped(&format!("TERM=xterm {program}"), "");
     }
 }
 
@@ -247,24 +227,23 @@ fn an_interrupt_trap_of_the_users_runs() {
     worker.end();
 }
 
-#[test]
-fn an_interrupt_while_idle_does_nothing() {
-    let mut worker = Worker::bash();
+/// Even right before a call: the interrupt passes through two processes.
+fn an_interrupt_while_idle_does_nothing(language: Language) {
+    let mut worker = language.start();
     worker.output("x=1");
-    // Even an interrupt right before the call: it passes through two processes.
     for _ in 0..300 {
         worker.signal(Signal::SIGINT);
-        assert_eq!(worker.output("echo $x"), "1\n");
+        assert_eq!(worker.output(language.pick("echo $x", "print(x)")), "1\n");
     }
     worker.end();
 }
 
-#[test]
-fn interrupts_at_any_moment_never_lose_the_session_or_the_step() {
-    let mut worker = Worker::bash();
+fn interrupts_at_any_moment_never_lose_the_session_or_the_step(language: Language) {
+    let mut worker = language.start();
     worker.output("x=1");
-    for round in 0..300u64 {
-        worker.send_call(&format!("y={round}; :"), json!({}));
+    for round in 0..300 {
+        let code = language.pick("y=?; :", "y = ?; sum(range(2000))").replace('?', &round.to_string());
+        let seq = worker.send_call(&code, json!({}));
         // Spread over the whole call: opening, code, quieting, report.
         let until = Instant::now() + Duration::from_micros(round * 2);
         while Instant::now() < until {
@@ -272,11 +251,12 @@ fn interrupts_at_any_moment_never_lose_the_session_or_the_step() {
         }
         worker.signal(Signal::SIGINT);
         let response = worker.receive();
-        assert_eq!(response.seq, i64::try_from(round).unwrap() + 2);
+        assert_eq!((response.seq, response.state), (seq, State::Kept), "round {round}: {response:?}");
         assert!(matches!(response.outcome, Outcome::Ok | Outcome::Interrupted), "{response:?}");
-        assert_eq!(response.state, State::Kept, "round {round}: {response:?}");
+        // The interrupt has stopped its own call, or nothing.
+        let next = language.pick("y=300; echo $x $y", "y = 300; print(x, y)");
+        assert!(worker.output(next).ends_with("1 300\n"), "round {round}");
     }
-    assert!(worker.output("y=300; echo $x $y").ends_with("1 300\n"));
     worker.end();
 }
 

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use rlm_core::protocol::Outcome;
 use rlm_env::session::{OutputObserver, OutputStream};
-use rlm_env::{ReplLanguage, Session, SessionConfig};
-use rlm_tests::{Place, default_python, program};
+use rlm_env::{Session, SessionConfig};
+use rlm_tests::Place;
 use tokio::sync::watch;
+
+use crate::languages::Language;
 
 /// Keeps what it sees.
 #[derive(Debug)]
@@ -43,13 +45,8 @@ impl Watcher {
     }
 }
 
-fn config(language: ReplLanguage, dir: &std::path::Path, watcher: &Arc<Watcher>) -> SessionConfig {
-    let python = default_python().into_os_string();
-    SessionConfig {
-        env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("RLM_PYTHON".into(), python)],
-        output: Some(watcher.clone()),
-        ..SessionConfig::new(program(language.worker_name()), dir)
-    }
+fn config(language: Language, dir: &std::path::Path, watcher: &Arc<Watcher>) -> SessionConfig {
+    SessionConfig { output: Some(watcher.clone()), ..language.session_config(dir) }
 }
 
 /// Waits for a file in the session's directory.
@@ -60,15 +57,16 @@ const WAIT: [&str; 2] = [
 
 #[tokio::test]
 async fn it_comes_while_the_call_runs_and_the_response_has_all_of_it() {
-    for (language, wait) in [ReplLanguage::Bash, ReplLanguage::Python].into_iter().zip(WAIT) {
+    for language in [Language::Bash, Language::Python] {
         let (dir, watcher) = (tempfile::tempdir().unwrap(), Watcher::new());
         let mut session = Session::start(config(language, dir.path(), &watcher)).await.unwrap();
-        let code = match language {
-            ReplLanguage::Bash => format!("printf 'é one'; {wait}; echo ' two'"),
-            _ => format!(
-                "import sys\nprint('é one', end='', flush=True)\nprint('bad', file=sys.stderr)\n{wait}\nprint(' two')"
+        let [bash, python] = WAIT;
+        let code = language.pick(
+            format!("printf 'é one'; {bash}; echo ' two'"),
+            format!(
+                "import sys\nprint('é one', end='', flush=True)\nprint('bad', file=sys.stderr)\n{python}\nprint(' two')"
             ),
-        };
+        );
         let (response, ()) = tokio::join!(session.execute(code.as_str()), async {
             watcher.wait_for("é one").await;
             std::fs::write(dir.path().join("go"), "").unwrap();
@@ -77,12 +75,10 @@ async fn it_comes_while_the_call_runs_and_the_response_has_all_of_it() {
         assert_eq!(response.stdout, "é one two\n");
         assert_eq!(watcher.take(), [response.stdout, response.stderr]);
         // The first byte of one character comes alone, and another character stays incomplete.
-        let halves = match language {
-            ReplLanguage::Bash => "printf '\\xe2'; sleep 0.05; printf '\\x82\\xac\\n\\xe2'",
-            _ => {
-                "out = os.fdopen(os.dup(1), 'wb', 0)\nout.write(b'\\xe2')\ntime.sleep(0.05)\nout.write(b'\\x82\\xac\\n\\xe2')\nNone"
-            }
-        };
+        let halves = language.pick(
+            "printf '\\xe2'; sleep 0.05; printf '\\x82\\xac\\n\\xe2'",
+            "out = os.fdopen(os.dup(1), 'wb', 0)\nout.write(b'\\xe2')\ntime.sleep(0.05)\nout.write(b'\\x82\\xac\\n\\xe2')\nNone",
+        );
         let response = session.execute(halves).await.unwrap();
         assert_eq!(response.stdout, "€\n\u{fffd}");
         assert_eq!(watcher.take()[0], response.stdout);
@@ -91,8 +87,7 @@ async fn it_comes_while_the_call_runs_and_the_response_has_all_of_it() {
         let response = session.execute_until(code.as_str(), watcher.wait_for("é one")).await.unwrap();
         assert_eq!((response.outcome, &watcher.take()[0]), (Outcome::Interrupted, &response.stdout));
         session.restart().await.unwrap();
-        let hello = if language == ReplLanguage::Bash { "echo hello" } else { "print('hello')" };
-        session.execute(hello).await.unwrap();
+        session.execute(language.pick("echo hello", "print('hello')")).await.unwrap();
         assert_eq!(watcher.take()[0], "hello\n");
         let control = session.control_dir().to_owned();
         session.close().await.unwrap();
@@ -103,7 +98,7 @@ async fn it_comes_while_the_call_runs_and_the_response_has_all_of_it() {
 #[tokio::test]
 async fn what_comes_between_calls_is_the_next_ones() {
     let (dir, watcher) = (tempfile::tempdir().unwrap(), Watcher::new());
-    let mut session = Session::start(config(ReplLanguage::Bash, dir.path(), &watcher)).await.unwrap();
+    let mut session = Session::start(config(Language::Bash, dir.path(), &watcher)).await.unwrap();
     session.execute(format!("({}; echo late; echo >said) &", WAIT[0]).as_str()).await.unwrap();
     watcher.take();
     std::fs::write(dir.path().join("go"), "").unwrap();
@@ -123,7 +118,7 @@ async fn a_watcher_that_is_too_slow_misses_the_end_and_delays_nothing() {
     // A host of its own, which does not read.
     let config = SessionConfig {
         control_dir: Some(control.path().to_owned()),
-        ..config(ReplLanguage::Bash, dir.path(), &watcher)
+        ..config(Language::Bash, dir.path(), &watcher)
     };
     let mut session = Session::start(config).await.unwrap();
     let slow = watcher.clone();

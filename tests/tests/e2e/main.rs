@@ -14,6 +14,7 @@ mod environment;
 mod exits;
 mod faults;
 mod hostile_shell;
+mod languages;
 mod leftovers;
 mod limits;
 mod live;

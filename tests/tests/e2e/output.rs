@@ -4,6 +4,79 @@ use rlm_core::protocol::Truncated;
 use rlm_tests::Worker;
 use serde_json::json;
 
+use crate::languages::{Language, in_both_languages};
+
+in_both_languages!(
+    much_output_is_kept_whole_where_the_host_allows,
+    output_over_the_limit_keeps_head_and_tail,
+    what_is_printed_between_calls_is_the_next_ones,
+);
+
+fn much_output_is_kept_whole_where_the_host_allows(language: Language) {
+    let mut worker = language.start();
+    let size = 64 << 20;
+    for code in language.pick(
+        &["head -c $((64<<20)) /dev/zero | tr '\\0' x"][..],
+        &["for i in range(1 << 10): print('x' * 65_535)", "print('x' * ((64 << 20) - 1))"],
+    ) {
+        let response = worker.call_with(code, json!({"max_output_bytes": size}));
+        assert_eq!((response.stdout.len(), response.truncated), (size, None));
+        assert!(response.stdout.bytes().all(|byte| byte == b'x' || byte == b'\n'));
+        assert_eq!(worker.output(language.pick("echo next", "print('next')")), "next\n");
+    }
+    worker.end();
+}
+
+fn output_over_the_limit_keeps_head_and_tail(language: Language) {
+    let mut worker = language.start();
+    let code = language.pick(
+        "for i in {1000..9999}; do echo $i; done",
+        "import sys\nfor i in range(1000, 10_000):\n    print(i)\n    print(i, file=sys.stderr)",
+    );
+    let response = worker.call_with(code, json!({"max_output_bytes": 1000}));
+    let dropped = 9000 * 5 - 1000;
+    let truncated = Truncated { stdout: dropped, stderr: language.pick(0, dropped), result: 0 };
+    assert_eq!(response.truncated, Some(truncated));
+    for stream in [&response.stdout, language.pick(&response.stdout, &response.stderr)] {
+        assert!(stream.starts_with("1000\n1001\n") && stream.ends_with("9998\n9999\n"), "{stream}");
+        assert!(stream.contains(&format!("\n[{dropped} bytes of output dropped here]\n")), "{stream}");
+    }
+    worker.end();
+}
+
+fn what_is_printed_between_calls_is_the_next_ones(language: Language) {
+    for code in language.pick(
+        &["mkfifo gate; { read x <gate; echo late; : >printed; } &"][..],
+        &[
+            "import os, threading
+os.mkfifo('gate')
+def late():
+    open('gate').read()
+    print('late', flush=True)
+    open('printed', 'w').close()
+threading.Thread(target=late).start()",
+            "import os, subprocess\nos.mkfifo('gate')
+child = subprocess.Popen('read x <gate; echo late; : >printed; exec sleep 1000', shell=True)",
+        ],
+    ) {
+        let mut worker = language.start();
+        // A shell tells of its job when it starts, and when the shell learns of its end.
+        let no_notices = |printed: String| {
+            printed
+                .lines()
+                .filter(|line| !line.starts_with("[1]"))
+                .map(|line| format!("{line}\n"))
+                .collect::<String>()
+        };
+        assert_eq!(no_notices(worker.output(code)), "");
+        std::fs::write(worker.fs_root().join("gate"), "go\n").unwrap();
+        worker.wait_for_file("printed");
+        let printed = worker.output(language.pick("echo now; wait", "print('now')"));
+        assert_eq!(no_notices(printed), "late\nnow\n");
+        worker.end();
+    }
+}
+
 #[test]
 fn output_comes_as_it_was_written() {
     let mut worker = Worker::bash();
@@ -40,31 +113,6 @@ fn a_character_split_across_writes_stays_whole() {
 }
 
 #[test]
-fn sixty_four_mebibytes_are_kept_whole_where_the_host_allows() {
-    let mut worker = Worker::bash();
-    let size = 64 << 20;
-    let response =
-        worker.call_with("head -c $((64<<20)) /dev/zero | tr '\\0' x", json!({"max_output_bytes": size}));
-    assert_eq!((response.stdout.len(), response.truncated), (size, None));
-    assert!(response.stdout.bytes().all(|byte| byte == b'x'));
-    assert_eq!(worker.output("echo next"), "next\n");
-    worker.end();
-}
-
-#[test]
-fn output_over_the_limit_keeps_head_and_tail() {
-    let mut worker = Worker::bash();
-    let response =
-        worker.call_with("for i in {1000..9999}; do echo $i; done", json!({"max_output_bytes": 1000}));
-    let dropped = 9000 * 5 - 1000;
-    assert_eq!(response.truncated, Some(Truncated { stdout: dropped, ..Truncated::default() }));
-    assert!(response.stdout.starts_with("1000\n1001\n"), "{}", response.stdout);
-    assert!(response.stdout.ends_with("9998\n9999\n"), "{}", response.stdout);
-    assert!(response.stdout.contains(&format!("\n[{dropped} bytes of output dropped here]\n")));
-    worker.end();
-}
-
-#[test]
 fn streams_stay_in_order() {
     let mut worker = Worker::bash();
     let code = "for i in {1..2000}; do echo o$i; echo e$i >&2; done";
@@ -81,20 +129,6 @@ fn no_byte_is_lost_at_the_end_of_a_call() {
         assert_eq!(printed.len(), size + 3);
         assert!(printed.ends_with("xEND"));
     }
-    worker.end();
-}
-
-#[test]
-fn a_background_job_prints_into_the_next_call() {
-    let mut worker = Worker::bash();
-    let started = worker.output("mkfifo gate; { read x <gate; echo late; : >printed; } &");
-    assert!(started.starts_with("[1] "), "{started}");
-    std::fs::write(worker.fs_root().join("gate"), "go\n").unwrap();
-    worker.wait_for_file("printed");
-    let printed = worker.output("echo now; wait");
-    // The position of the job's notice depends on when the shell learns of its end.
-    let lines: Vec<&str> = printed.lines().filter(|line| !line.starts_with("[1]+")).collect();
-    assert_eq!(lines, ["late", "now"]);
     worker.end();
 }
 

@@ -2,64 +2,65 @@
 
 use rlm_tests::Worker;
 
-#[test]
-fn variables_of_every_kind_persist() {
-    let mut worker = Worker::bash();
-    worker.output("s=text; export e=exported; a=(1 'two words' 3); declare -A m=([k]=v); readonly r=fixed");
-    worker.output("declare -i n=3; declare -u up=abc; declare -n ref=s; big=$(printf '%0100000d' 7)");
-    assert_eq!(
-        worker.output(r#"echo "$s ${a[1]} ${#a[@]} ${m[k]} $r $up $ref ${#big}""#),
-        "text two words 3 v fixed ABC text 100000\n"
-    );
-    assert_eq!(worker.output("n=n+4; echo $n; bash -c 'echo $e$s'"), "7\nexported\n");
-    worker.end();
-}
+use crate::languages::sessions;
 
-#[test]
-fn declare_at_top_level_is_global() {
-    let mut worker = Worker::bash();
-    worker.output("declare -i x=3; declare -a y=(1 2); typeset z=4");
-    assert_eq!(worker.output("x+=1; echo $x ${y[1]} $z"), "4 2 4\n");
-    worker.end();
-}
-
-#[test]
-fn functions_and_aliases_persist_and_aliases_work_in_the_same_call() {
-    let mut worker = Worker::bash();
-    let code = "f() { echo \"f:$1\"; }\nalias greet='echo hello'\ngreet world";
-    assert_eq!(worker.output(code), "hello world\n");
-    assert_eq!(worker.output("f 1; greet"), "f:1\nhello\n");
-    worker.end();
-}
-
-#[test]
-fn options_and_positional_parameters_persist() {
-    let mut worker = Worker::bash();
-    worker.output("set -- a 'b c'; set -o pipefail -o noclobber; shopt -s nullglob extglob; set -f");
-    assert_eq!(
-        worker.output("echo $# \"$2\"; set -o | grep -E 'pipefail|noclobber|noglob'; shopt nullglob extglob"),
-        "2 b c\nnoclobber      \ton\nnoglob         \ton\npipefail       \ton\nnullglob       \ton\nextglob        \ton\n"
-    );
-    worker.end();
-}
-
-#[test]
-fn extglob_set_on_one_line_works_on_the_next() {
-    let mut worker = Worker::bash();
-    assert_eq!(worker.output("shopt -s extglob\nx=aab; echo ${x##+(a)}"), "b\n");
-    worker.end();
-}
-
-#[test]
-fn traps_persist_and_fire() {
-    let mut worker = Worker::bash();
-    worker.output("trap 'echo got usr1' USR1; trap 'echo err $?' ERR; trap 'echo bye' EXIT");
-    assert_eq!(worker.output("kill -USR1 $$; (exit 7); echo on"), "got usr1\nerr 7\non\n");
-    assert_eq!(
-        worker.output("trap -p"),
-        "trap -- 'echo bye' EXIT\ntrap -- 'echo got usr1' SIGUSR1\ntrap -- 'echo err $?' ERR\n"
-    );
-    worker.end();
+sessions! { Bash:
+    variables_of_every_kind_persist {
+        "s=text; export e=exported; a=(1 'two words' 3); declare -A m=([k]=v); readonly r=fixed" => "",
+        "declare -i n=3; declare -u up=abc; declare -n ref=s; big=$(printf '%0100000d' 7)" => "",
+        r#"echo "$s ${a[1]} ${#a[@]} ${m[k]} $r $up $ref ${#big}""# => "text two words 3 v fixed ABC text 100000\n",
+        "n=n+4; echo $n; bash -c 'echo $e$s'" => "7\nexported\n",
+    }
+    declare_at_top_level_is_global {
+        "declare -i x=3; declare -a y=(1 2); typeset z=4" => "",
+        "x+=1; echo $x ${y[1]} $z" => "4 2 4\n",
+    }
+    functions_and_aliases_persist_and_aliases_work_in_the_same_call {
+        "f() { echo \"f:$1\"; }\nalias greet='echo hello'\ngreet world" => "hello world\n",
+        "f 1; greet" => "f:1\nhello\n",
+    }
+    options_and_positional_parameters_persist {
+        "set -- a 'b c'; set -o pipefail -o noclobber; shopt -s nullglob extglob; set -f" => "",
+        "echo $# \"$2\"; set -o | grep -E 'pipefail|noclobber|noglob'; shopt nullglob extglob" =>
+            "2 b c\nnoclobber      \ton\nnoglob         \ton\npipefail       \ton\nnullglob       \ton\nextglob        \ton\n",
+    }
+    extglob_set_on_one_line_works_on_the_next {
+        "shopt -s extglob\nx=aab; echo ${x##+(a)}" => "b\n",
+    }
+    traps_persist_and_fire {
+        "trap 'echo got usr1' USR1; trap 'echo err $?' ERR; trap 'echo bye' EXIT" => "",
+        "kill -USR1 $$; (exit 7); echo on" => "got usr1\nerr 7\non\n",
+        "trap -p" => "trap -- 'echo bye' EXIT\ntrap -- 'echo got usr1' SIGUSR1\ntrap -- 'echo err $?' ERR\n",
+    }
+    last_status_and_pipe_status_persist {
+        "(exit 42)" => "",
+        "echo $?" => "42\n",
+        "(exit 3) | true | (exit 5)" => "",
+        "echo $? ${PIPESTATUS[@]}" => "5 3 0 5\n",
+        "false | true" => "",
+        "echo ${PIPESTATUS[*]} $?" => "1 0 0\n",
+        "for i in 1; do (exit 4) | (exit 0); done" => "",
+        "echo ${PIPESTATUS[@]}" => "4 0\n",
+        "cat <<E | (cat >/dev/null; exit 1)\ntext\nE" => "",
+        "echo ${PIPESTATUS[@]}" => "0 1\n",
+        "! true" => "",
+        "echo $?" => "1\n",
+        "set -o pipefail; false | true" => "",
+        "echo $?" => "1\n",
+        // A status that is put back is no failure.
+        "set -e; ! true" => "",
+        "echo $?; set +e" => "1\n",
+    }
+    open_descriptors_persist {
+        "printf '1\\n2\\n3\\n' >in; exec 3<in 10>out {dyn}>dyn; read -u 3 a" => "",
+        "read -u 3 b; echo $a $b; echo ten >&10; echo dyn >&$dyn; cat out dyn" => "1 2\nten\ndyn\n",
+        "exec <in; read x" => "",
+        "read y; echo $x $y; [ -t 0 ] || echo no terminal" => "1 2\nno terminal\n",
+        "exec 0<&-" => "",
+        "[ -e /proc/self/fd/0 ] || echo closed" => "closed\n",
+        "exec </dev/tty" => "",
+        "[ -t 0 ] && tty | grep -c pts" => "1\n",
+    }
 }
 
 #[test]
@@ -98,50 +99,11 @@ fn jobs_persist() {
 }
 
 #[test]
-fn last_status_and_pipe_status_persist() {
-    let mut worker = Worker::bash();
-    worker.output("(exit 42)");
-    assert_eq!(worker.output("echo $?"), "42\n");
-    worker.output("(exit 3) | true | (exit 5)");
-    assert_eq!(worker.output("echo $? ${PIPESTATUS[@]}"), "5 3 0 5\n");
-    worker.output("false | true");
-    assert_eq!(worker.output("echo ${PIPESTATUS[*]} $?"), "1 0 0\n");
-    worker.output("for i in 1; do (exit 4) | (exit 0); done");
-    assert_eq!(worker.output("echo ${PIPESTATUS[@]}"), "4 0\n");
-    worker.output("cat <<E | (cat >/dev/null; exit 1)\ntext\nE");
-    assert_eq!(worker.output("echo ${PIPESTATUS[@]}"), "0 1\n");
-    worker.output("! true");
-    assert_eq!(worker.output("echo $?"), "1\n");
-    worker.output("set -o pipefail; false | true");
-    assert_eq!(worker.output("echo $?"), "1\n");
-    worker.output("set -e; ! true");
-    assert_eq!(worker.output("echo $?; set +e"), "1\n", "a status that is put back is no failure");
-    worker.end();
-}
-
-#[test]
 fn last_background_pid_persists() {
     let mut worker = Worker::bash();
     let printed = worker.output("true & echo $!");
     let pid = printed.lines().nth(1).unwrap().to_owned();
     assert!(worker.output("echo $!").lines().any(|line| line == pid));
-    worker.end();
-}
-
-#[test]
-fn open_descriptors_persist() {
-    let mut worker = Worker::bash();
-    worker.output("printf '1\\n2\\n3\\n' >in; exec 3<in 10>out {dyn}>dyn; read -u 3 a");
-    assert_eq!(
-        worker.output("read -u 3 b; echo $a $b; echo ten >&10; echo dyn >&$dyn; cat out dyn"),
-        "1 2\nten\ndyn\n"
-    );
-    worker.output("exec <in; read x");
-    assert_eq!(worker.output("read y; echo $x $y; [ -t 0 ] || echo no terminal"), "1 2\nno terminal\n");
-    worker.output("exec 0<&-");
-    assert_eq!(worker.output("[ -e /proc/self/fd/0 ] || echo closed"), "closed\n");
-    worker.output("exec </dev/tty");
-    assert_eq!(worker.output("[ -t 0 ] && tty | grep -c pts"), "1\n");
     worker.end();
 }
 

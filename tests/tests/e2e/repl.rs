@@ -51,6 +51,13 @@ impl<'a> Repl<'a> {
         self.screen.expect(text)
     }
 
+    /// Types a text, and reads until the terminal shows another. Returns what came before it.
+    #[track_caller]
+    fn ask(&mut self, typed: &str, shown: &str) -> String {
+        self.send(typed);
+        self.expect(shown)
+    }
+
     /// Waits for the prompt, leaves by Ctrl-D, and checks that nothing is left. Returns the rest of what the terminal showed.
     #[track_caller]
     fn leave(mut self) -> String {
@@ -90,8 +97,7 @@ fn code_that_would_leave_another_shell_tells_how_to_leave_this_one() {
     for (arguments, exit) in [(BASH, "exit"), (PYTHON, "quit()")] {
         let place = Place::new();
         let mut repl = Repl::start(&place, arguments);
-        repl.send(&format!("{exit}\r"));
-        repl.expect("rlm: the call ");
+        repl.ask(&format!("{exit}\r"), "rlm: the call ");
         repl.expect("; Ctrl-D leaves\r\n");
         repl.leave();
     }
@@ -137,8 +143,7 @@ fn a_paste_without_brackets_runs_behind_its_blank_lines_and_shows_marks() {
 fn a_bracketed_paste_is_one_call() {
     let place = Place::new();
     let mut repl = Repl::start(&place, PYTHON);
-    repl.send("\x1b[200~def g(n):\n    s = n\n\n    return s * 2\ng(21)\x1b[201~\r");
-    repl.expect("\n42\r\n");
+    repl.ask("\x1b[200~def g(n):\n    s = n\n\n    return s * 2\ng(21)\x1b[201~\r", "\n42\r\n");
     repl.leave();
 }
 
@@ -169,8 +174,7 @@ fn hundreds_of_pasted_lines_all_run_in_python() {
     let paste: String = (0..500).map(|number| format!("seen.append({number})\r")).collect();
     repl.send("seen = []\r");
     repl.send(&paste);
-    repl.send("seen == list(range(500)), len(seen)\r");
-    repl.expect("\n(True, 500)\r\n");
+    repl.ask("seen == list(range(500)), len(seen)\r", "\n(True, 500)\r\n");
     repl.leave();
 }
 
@@ -182,16 +186,12 @@ fn ctrl_c_clears_a_line_and_stops_a_call() {
     ] {
         let place = Place::new();
         let mut repl = Repl::start(&place, arguments);
-        repl.send("never typed to the end");
-        repl.expect("the end");
-        repl.send(&format!("\x03{block}"));
-        repl.expect("    ");
+        repl.ask("never typed to the end", "the end");
+        repl.ask(&format!("\x03{block}"), "    ");
         repl.send(&format!("\x03{long}"));
         wait_until("the call runs", || place.file("started").exists());
-        repl.send("\x03");
-        repl.expect("was interrupted");
-        repl.send(check);
-        repl.expect("\n42\r\n");
+        repl.ask("\x03", "was interrupted");
+        repl.ask(check, "\n42\r\n");
         repl.leave();
     }
 }
@@ -209,8 +209,7 @@ fn ctrl_c_leaves_the_beginning_and_the_end_of_a_long_output() {
     assert!(shown.contains(" left out …\r\n") && shown.contains("\r\n1000000\r\n"));
     // The output on its way to the terminal, at most the FIFO's 1 MiB, and the shortened rest of 6.9 MB.
     assert!(shown.len() < 2_000_000, "{} bytes", shown.len());
-    repl.send("echo $((6 * 7))\r");
-    repl.expect("\n42\r\n");
+    repl.ask("echo $((6 * 7))\r", "\n42\r\n");
     repl.leave();
 }
 
@@ -227,10 +226,8 @@ fn ctrl_c_clears_all_lines_of_code_that_continues() {
             // The editor turns bracketed paste on when it begins to edit a line.
             repl.expect("\x1b[?2004h");
         }
-        repl.send("half a line");
-        repl.expect("half a line");
-        repl.send(&format!("\x03{check}"));
-        assert!(!repl.expect("\n42\r\n").contains("no2"));
+        repl.ask("half a line", "half a line");
+        assert!(!repl.ask(&format!("\x03{check}"), "\n42\r\n").contains("no2"));
         repl.leave();
     }
 }
@@ -244,8 +241,7 @@ fn ctrl_c_before_the_first_call_ends_nothing() {
         nix::sys::signal::Signal::SIGINT,
     )
     .unwrap();
-    repl.send("echo $((6 * 7))\r");
-    repl.expect("\n42\r\n");
+    repl.ask("echo $((6 * 7))\r", "\n42\r\n");
     repl.leave();
 }
 
@@ -258,8 +254,7 @@ fn a_call_outlives_a_change_of_the_windows_size() {
     repl.terminal.resize(size(20)).unwrap();
     place.write("go", "");
     repl.expect("\n42\r\n");
-    repl.send("echo a line that is wider than the window $((6 * 7))\r");
-    repl.expect("window 42\r\n");
+    repl.ask("echo a line that is wider than the window $((6 * 7))\r", "window 42\r\n");
     repl.leave();
 }
 
@@ -268,10 +263,8 @@ fn characters_of_several_code_points_are_typed_and_pasted_whole() {
     let place = Place::new();
     let mut repl = Repl::start(&place, BASH);
     let text = "e\u{301} 日本 👩\u{200d}👧 ❤\u{fe0f}";
-    repl.send(&format!("echo '{text}' >typed; echo $((6 * 7))\r"));
-    repl.expect("\n42\r\n");
-    repl.send(&format!("\x1b[200~echo '{text}' >pasted; echo $((6 * 8))\x1b[201~\r"));
-    repl.expect("\n48\r\n");
+    repl.ask(&format!("echo '{text}' >typed; echo $((6 * 7))\r"), "\n42\r\n");
+    repl.ask(&format!("\x1b[200~echo '{text}' >pasted; echo $((6 * 8))\x1b[201~\r"), "\n48\r\n");
     assert_eq!(place.read("typed"), format!("{text}\n"));
     assert_eq!(place.read("pasted"), format!("{text}\n"));
     repl.leave();
@@ -283,8 +276,7 @@ fn ctrl_c_drops_what_was_typed_ahead_of_it_and_nothing_behind() {
     let mut repl = Repl::start(&place, BASH);
     repl.send(": >started; sleep 1000\recho late$((1 + 1))\r");
     wait_until("the call runs", || place.file("started").exists());
-    repl.send("\x03echo $((6 * 7))\r");
-    assert!(!repl.expect("\n42\r\n").contains("late2"));
+    assert!(!repl.ask("\x03echo $((6 * 7))\r", "\n42\r\n").contains("late2"));
     repl.leave();
 }
 
@@ -292,11 +284,9 @@ fn ctrl_c_drops_what_was_typed_ahead_of_it_and_nothing_behind() {
 fn a_line_outlives_a_change_of_the_windows_size() {
     let place = Place::new();
     let mut repl = Repl::start(&place, BASH);
-    repl.send("echo a line that is wider than the window $((6 ");
-    repl.expect("$((6 ");
+    repl.ask("echo a line that is wider than the window $((6 ", "$((6 ");
     repl.terminal.resize(size(20)).unwrap();
-    repl.send("* 7))\r");
-    repl.expect("window 42\r\n");
+    repl.ask("* 7))\r", "window 42\r\n");
     repl.leave();
 }
 
@@ -304,8 +294,7 @@ fn a_line_outlives_a_change_of_the_windows_size() {
 fn characters_of_several_bytes_are_typed_and_erased_as_one() {
     let place = Place::new();
     let mut repl = Repl::start(&place, BASH);
-    repl.send("echo 'äé\x7f日本語\x7f😀' >out; echo $((6 * 7))\r");
-    repl.expect("\n42\r\n");
+    repl.ask("echo 'äé\x7f日本語\x7f😀' >out; echo $((6 * 7))\r", "\n42\r\n");
     assert_eq!(place.read("out"), "ä日本😀\n");
     repl.leave();
 }
@@ -319,20 +308,13 @@ fn tab_completes_what_the_shell_has() {
     repl.send(
         "say_hello() { echo \"hello $1\"; }; alias greeting=say_hello; my_long_variable=$((6 * 7)); false\r",
     );
-    repl.send("echo $? $my_lo\t\r");
-    repl.expect("\n1 42\r\n");
-    repl.send("say_h\t there\r");
-    repl.expect("\nhello there\r\n");
-    repl.send("greet\t you\r");
-    repl.expect("\nhello you\r\n");
-    repl.send("cat a\t\r");
-    repl.expect("\nforty-two\r\n");
-    repl.send("cd subdir\t; echo ${PWD##*/}$((6 * 7))\r");
-    repl.expect("\nsubdirectory42\r\n");
-    repl.send("if true; then\r");
-    repl.expect("    > ");
-    repl.send("say_h\t block; fi\r");
-    repl.expect("\nhello block\r\n");
+    repl.ask("echo $? $my_lo\t\r", "\n1 42\r\n");
+    repl.ask("say_h\t there\r", "\nhello there\r\n");
+    repl.ask("greet\t you\r", "\nhello you\r\n");
+    repl.ask("cat a\t\r", "\nforty-two\r\n");
+    repl.ask("cd subdir\t; echo ${PWD##*/}$((6 * 7))\r", "\nsubdirectory42\r\n");
+    repl.ask("if true; then\r", "    > ");
+    repl.ask("say_h\t block; fi\r", "\nhello block\r\n");
     repl.leave();
 }
 
@@ -342,18 +324,17 @@ fn tab_completes_what_the_interpreter_has_and_runs_no_property() {
     let mut repl = Repl::start(&place, PYTHON);
     let class = "class Careful:\r    attribute_of_it = 6 * 7\r    @property\r    def trap(self):\r        print('sprung')\r\r";
     repl.send(class);
-    repl.send("my_long_name = Careful(); import os.path; 6 * 8\r");
-    repl.expect("\n48\r\n");
+    repl.ask("my_long_name = Careful(); import os.path; 6 * 8\r", "\n48\r\n");
     repl.expect("> ");
-    repl.send("my_lo\t.attri\t\r");
-    repl.expect("\n42\r\n");
+    repl.ask("my_lo\t.attri\t\r", "\n42\r\n");
     repl.expect("> ");
-    repl.send("my_long_name.trap.\t\x15os.path.isab\t('/'), 6 * 7\r");
-    assert!(!repl.expect("\n(True, 42)\r\n").contains("sprung"));
-    repl.send("if True:\r");
-    repl.expect("    ... ");
-    repl.send("\tprint('indented', 6 * 7)\r\r");
-    repl.expect("\nindented 42\r\n");
+    assert!(
+        !repl
+            .ask("my_long_name.trap.\t\x15os.path.isab\t('/'), 6 * 7\r", "\n(True, 42)\r\n")
+            .contains("sprung")
+    );
+    repl.ask("if True:\r", "    ... ");
+    repl.ask("\tprint('indented', 6 * 7)\r\r", "\nindented 42\r\n");
     repl.send("1 / 0\r");
     // Completion is not a cell.
     repl.expect("<cell 6>");
@@ -366,11 +347,9 @@ fn a_completion_that_hangs_is_stopped() {
     let place = Place::new();
     let mut repl = Repl::start(&place, PYTHON);
     repl.send("class Endless:\r    def __dir__(self):\r        while True: pass\r\r");
-    repl.send("endless = Endless(); 'defined'\r");
-    repl.expect("\n'defined'\r\n");
+    repl.ask("endless = Endless(); 'defined'\r", "\n'defined'\r\n");
     repl.expect("> ");
-    repl.send("endless.\t\x156 * 7\r");
-    repl.expect("\n42\r\n");
+    repl.ask("endless.\t\x156 * 7\r", "\n42\r\n");
     repl.leave();
 }
 
@@ -379,14 +358,12 @@ fn each_language_has_a_history_for_the_next_start() {
     let place = Place::new();
     for (arguments, code) in [(BASH, "echo $((6 * 7))"), (PYTHON, "6 * 7")] {
         let mut repl = Repl::start(&place, arguments);
-        repl.send(&format!("{code}\r"));
-        repl.expect("\n42\r\n");
+        repl.ask(&format!("{code}\r"), "\n42\r\n");
         repl.leave();
     }
     for arguments in [BASH, PYTHON] {
         let mut repl = Repl::start(&place, arguments);
-        repl.send("\x1b[A\r");
-        repl.expect("\n42\r\n");
+        repl.ask("\x1b[A\r", "\n42\r\n");
         repl.leave();
     }
     for language in ["bash", "python"] {
@@ -404,8 +381,7 @@ fn the_code_can_call_the_tools_of_a_file() {
     place.write("tools.toml", tool);
     for (arguments, call) in [(BASH, "say a$((6 * 7))\r"), (PYTHON, "str(say('a' + str(6 * 7)))\r")] {
         let mut repl = Repl::start(&place, &[arguments, &["--tools", "tools.toml"]].concat());
-        repl.send(call);
-        repl.expect("a42");
+        repl.ask(call, "a42");
         repl.leave();
     }
 }

@@ -2,15 +2,14 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::protocol::{Limit, Limits, Mechanism, Outcome, Response, State};
 use rlm_tests::{Setup, Worker, shell_status, skipped, wait_until};
-use serde_json::json;
 
 use crate::endings::assert_all_gone;
+use crate::languages::Language;
 
 fn hint(response: &Response) -> &str {
     response.hint.as_deref().unwrap_or_default()
@@ -144,24 +143,10 @@ fn the_cgroup_of_a_session_goes_with_it_however_the_worker_ends() {
 
 #[test]
 fn limits_that_cannot_be_set_are_named_at_the_start() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path();
-    fs::write(path.join("rlm_context.json"), json!({"fs_root": path}).to_string()).unwrap();
-    let said = |name: &str, value: &str| {
-        let output = Command::new(rlm_tests::program("rlm-worker-bash"))
-            .arg("--control-dir")
-            .arg(path)
-            .env("RLM_LIMIT_CPU", "100")
-            .env(name, value)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(3));
-        String::from_utf8(output.stderr).unwrap()
-    };
+    let said = |variable| Language::Bash.refuses_to_start(&[("RLM_LIMIT_CPU", "100"), variable]);
     let bad = "environment variable RLM_LIMIT_MEMORY is \"1G\", expected a whole number of bytes above 0\n";
-    assert!(said("RLM_LIMIT_MEMORY", "1G").ends_with(bad));
-    let error = said("RLM_CGROUP", "/does/not/exist");
+    assert!(said(("RLM_LIMIT_MEMORY", "1G")).ends_with(bad));
+    let error = said(("RLM_CGROUP", "/does/not/exist"));
     assert!(error.contains("cannot create the cgroup /does/not/exist/rlm-session-"), "{error}");
     assert!(error.ends_with(": No such file or directory (os error 2)\n"), "{error}");
 }

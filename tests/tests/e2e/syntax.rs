@@ -1,15 +1,9 @@
 //! Code of every shape.
 
-use rlm_core::protocol::Outcome;
+use rlm_core::protocol::{Outcome, State};
 use rlm_tests::Worker;
 
-#[track_caller]
-fn check(code: &str, output: &str) {
-    let mut worker = Worker::bash();
-    assert_eq!(worker.output(code), output, "{code:?}");
-    assert_eq!(worker.output("echo next"), "next\n", "after {code:?}");
-    worker.end();
-}
+use crate::languages::calls;
 
 #[test]
 fn incomplete_code_is_an_error_at_once() {
@@ -48,63 +42,49 @@ fn incomplete_code_is_an_error_at_once() {
     worker.end();
 }
 
+/// Each piece of code, and what it prints, in a session of its own, which goes on.
 #[test]
-fn the_lines_before_a_syntax_error_have_run() {
-    check("echo one\necho two; fi", "one\nbash: syntax error near unexpected token `fi'\n");
-}
-
-#[test]
-fn break_continue_return_and_local_at_top_level_are_bash_errors() {
-    check("break", "bash: break: only meaningful in a `for', `while', or `until' loop\n");
-    check("continue", "bash: continue: only meaningful in a `for', `while', or `until' loop\n");
-    check("return", "bash: return: can only `return' from a function or sourced script\n");
-    check("local x=1", "bash: local: can only be used in a function\n");
-}
-
-#[test]
-fn empty_code_and_comments_do_nothing() {
-    for code in ["", " \n\t\n", "# only a comment", "\n\n# x\n"] {
-        check(code, "");
+fn code_of_every_shape() {
+    let mut script = String::from("n=0\n");
+    while script.len() < 1 << 20 {
+        script.push_str("n=$((n+1)) # counting, counting, counting, counting, counting\n");
     }
-}
-
-#[test]
-fn odd_bytes_are_handled_as_in_bash() {
-    check("-x 2>/dev/null; echo \"[$?]\"", "[127]\n");
-    check("--help 2>/dev/null; echo \"[$?]\"", "[127]\n");
-    check("echo a\tb", "a b\n");
-    check("echo 'a\tb'", "a\tb\n");
-    check("echo a\0b", "ab\n");
-    check("echo back \\", "back \\\n");
-    check("echo a\n\\\n", "a\n");
-    check("\\\n", "");
-    check("echo 'cr'\r\n", "cr\r\n");
-    check("echo a!b !$ !!", "a!b !$ !!\n");
-    check("echo é 日本 🎉", "é 日本 🎉\n");
-}
-
-#[test]
-fn a_script_of_a_megabyte_runs() {
-    let mut code = String::from("n=0\n");
-    while code.len() < 1 << 20 {
-        code.push_str("n=$((n+1)) # counting, counting, counting, counting, counting\n");
+    let lines = format!("{}\n", script.lines().count() - 1);
+    script.push_str("echo $n\n");
+    let long_line = format!("x='{}'; echo ${{#x}}", "y".repeat(200_000));
+    for (code, output) in [
+        // The lines before a syntax error have run.
+        ("echo one\necho two; fi", "one\nbash: syntax error near unexpected token `fi'\n"),
+        ("break", "bash: break: only meaningful in a `for', `while', or `until' loop\n"),
+        ("continue", "bash: continue: only meaningful in a `for', `while', or `until' loop\n"),
+        ("return", "bash: return: can only `return' from a function or sourced script\n"),
+        ("local x=1", "bash: local: can only be used in a function\n"),
+        ("", ""),
+        (" \n\t\n", ""),
+        ("# only a comment", ""),
+        ("\n\n# x\n", ""),
+        ("-x 2>/dev/null; echo \"[$?]\"", "[127]\n"),
+        ("--help 2>/dev/null; echo \"[$?]\"", "[127]\n"),
+        ("echo a\tb", "a b\n"),
+        ("echo 'a\tb'", "a\tb\n"),
+        ("echo a\0b", "ab\n"),
+        ("echo back \\", "back \\\n"),
+        ("echo a\n\\\n", "a\n"),
+        ("\\\n", ""),
+        ("echo 'cr'\r\n", "cr\r\n"),
+        ("echo a!b !$ !!", "a!b !$ !!\n"),
+        ("echo é 日本 🎉", "é 日本 🎉\n"),
+        (
+            "x=1\ncat <<EOF\n$x \"q'\nEOF\ncat <<'EOF' | tr a-z A-Z\n$x\nlower\nEOF\necho end",
+            "1 \"q'\n$X\nLOWER\nend\n",
+        ),
+        (&script, &lines),
+        (&long_line, "200000\n"),
+    ] {
+        let mut worker = Worker::bash();
+        calls(&mut worker, &[(code, output), ("echo next", "next\n")]);
+        worker.end();
     }
-    let lines = code.lines().count() - 1;
-    code.push_str("echo $n\n");
-    check(&code, &format!("{lines}\n"));
-}
-
-#[test]
-fn a_line_of_two_hundred_kilobytes_runs() {
-    check(&format!("x='{}'; echo ${{#x}}", "y".repeat(200_000)), "200000\n");
-}
-
-#[test]
-fn here_documents_work() {
-    check(
-        "x=1\ncat <<EOF\n$x \"q'\nEOF\ncat <<'EOF' | tr a-z A-Z\n$x\nlower\nEOF\necho end",
-        "1 \"q'\n$X\nLOWER\nend\n",
-    );
 }
 
 #[test]
@@ -120,11 +100,7 @@ fn a_broken_condition_is_only_a_syntax_error() {
         "[[ ( a ]]",
     ] {
         let response = worker.call(code);
-        assert_eq!(
-            (response.outcome, response.state),
-            (Outcome::Ok, rlm_core::protocol::State::Kept),
-            "{code:?}: {response:?}"
-        );
+        assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Kept), "{code:?}: {response:?}");
         assert!(response.stdout.starts_with("bash: "), "{code:?}: {response:?}");
         assert_eq!(worker.output("[[ $x == 1 ]] && echo yes; jobs -r | wc -l"), "yes\n1\n", "after {code:?}");
     }

@@ -1,10 +1,12 @@
 //! Completions of code that is being typed.
 
+use nix::sys::signal::Signal;
 use rlm_core::protocol::{Completions, Outcome, State};
 use rlm_tests::Worker;
 use serde_json::json;
 
 use super::ask;
+use crate::languages::end_interpreter;
 
 #[track_caller]
 fn complete(worker: &Worker, code: &str) -> Completions {
@@ -62,9 +64,7 @@ fn an_interpreter_completes_its_names_and_is_not_changed() {
 fn an_interpreter_that_has_ended_knows_nothing_and_the_next_call_says_so() {
     let mut worker = Worker::bash();
     worker.output(":");
-    let shell = worker.interpreter();
-    nix::sys::signal::kill(shell, nix::sys::signal::Signal::SIGKILL).unwrap();
-    rlm_tests::wait_until("the shell is dead", || rlm_tests::is_over(shell));
+    end_interpreter(&worker, Signal::SIGKILL);
     let response = ask(&worker, json!({"op": "complete", "code": "ec"}));
     assert_eq!((response.outcome, response.state, response.result), (Outcome::Error, State::Kept, None));
     assert_eq!(worker.call("echo on").state, State::Reset);

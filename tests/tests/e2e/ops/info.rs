@@ -4,12 +4,13 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use rlm_core::protocol::{Info, Outcome, State};
-use rlm_tests::{AT_ONCE, Setup, Worker, pythons, wait_until};
+use rlm_tests::{AT_ONCE, Setup, Worker, pythons};
 use serde_json::json;
 
 use super::{ask, reset};
+use crate::languages::end_interpreter;
 
 #[track_caller]
 fn info(worker: &Worker) -> Info {
@@ -119,11 +120,7 @@ fn an_answer_costs_no_time() {
 fn info_does_not_start_a_new_interpreter() {
     for mut worker in [Worker::bash(), Worker::python()] {
         worker.call("x=1");
-        let interpreter = worker.interpreter();
-        kill(interpreter, Signal::SIGKILL).unwrap();
-        wait_until("the worker has seen it", || {
-            !std::path::Path::new(&format!("/proc/{interpreter}")).exists()
-        });
+        end_interpreter(&worker, Signal::SIGKILL);
         let response = ask(&worker, json!({"op": "info"}));
         assert_eq!(
             response.hint.as_deref(),

@@ -6,6 +6,7 @@ mod info;
 mod one_call;
 mod reset;
 mod session;
+mod set;
 mod set_bash;
 mod set_python;
 

@@ -11,6 +11,10 @@ use rlm_tests::{AT_ONCE, Setup, Worker, default_python, open_descriptors, python
 use serde_json::json;
 
 use super::{ask, programs, reset};
+use crate::endings::start_programs;
+use crate::languages::{Language, in_both_languages};
+
+in_both_languages!(programs_of_every_kind_are_ended, pending_output_is_in_the_response);
 
 #[test]
 fn nothing_of_a_shell_is_left() {
@@ -58,31 +62,12 @@ fn nothing_of_a_namespace_is_left() {
     }
 }
 
-#[test]
-fn programs_of_every_kind_are_ended() {
-    let mut worker = Worker::bash();
-    worker.output(
-        "sleep 1000 & nohup sleep 1000 >/dev/null 2>&1 & setsid sleep 1000 & (setsid nohup sleep 1000 >/dev/null 2>&1 &) \n\
-         sleep 1000 | cat & sleep 1000 & until [[ $(</proc/$!/comm) == sleep ]]; do :; done; kill -STOP $!; (trap '' HUP INT TERM; exec sleep 1000) & disown -a",
-    );
-    wait_until("all of them run", || {
-        let programs = programs(&worker);
-        programs.len() == 8 && programs.iter().all(|name| ["sleep", "cat"].contains(&name.as_str()))
-    });
+fn programs_of_every_kind_are_ended(language: Language) {
+    let mut worker = language.start();
+    start_programs(&mut worker, language);
     reset(&worker);
     assert_eq!(programs(&worker), [""; 0]);
-    assert_eq!(worker.output("jobs; echo on"), "on\n");
-    worker.end();
-
-    let mut worker = Worker::python();
-    worker.value(
-        "import subprocess, os\nfor before in [], ['nohup'], ['setsid'], ['setsid', 'nohup']:\n    \
-         subprocess.Popen(before + ['sleep', '1000'], stderr=subprocess.DEVNULL)\nif os.fork() == 0:\n    \
-         import signal\n    [signal.signal(s, signal.SIG_IGN) for s in (1, 2, 15)]\n    os.execvp('sleep', ['sleep', '1000'])",
-    );
-    wait_until("all of them run", || programs(&worker).iter().filter(|name| *name == "sleep").count() == 5);
-    reset(&worker);
-    assert_eq!(programs(&worker), [""; 0]);
+    assert_eq!(worker.output(language.pick("jobs; echo on", "print('on')")), "on\n");
     worker.end();
 }
 
@@ -141,25 +126,19 @@ fn no_state_of_an_interpreter_keeps_it_from_ending() {
     worker.end();
 }
 
-#[test]
-fn pending_output_is_in_the_response() {
-    let mut worker = Worker::bash();
-    worker.output("(until [ -e go ]; do sleep 0.01; done; echo late; touch done) 2>/dev/null & disown");
-    fs::write(worker.fs_root().join("go"), "").unwrap();
-    worker.wait_for_file("done");
-    assert_eq!(reset(&worker).stdout, "late\n");
-    assert_eq!(worker.output("echo on"), "on\n");
-    worker.end();
-
-    let mut worker = Worker::python();
-    let code = "import subprocess; subprocess.Popen(['sh', '-c', 'until [ -e go ]; do sleep 0.01; done; echo late >&2; touch done'])";
-    worker.call(code);
-    fs::remove_file(worker.fs_root().join("done")).unwrap_or_default();
+fn pending_output_is_in_the_response(language: Language) {
+    let mut worker = language.start();
+    worker.output(language.pick(
+        "(until [ -e go ]; do sleep 0.01; done; echo late; touch done) 2>/dev/null & disown",
+        "import subprocess
+program = subprocess.Popen(['sh', '-c', 'until [ -e go ]; do sleep 0.01; done; echo late >&2; touch done'])",
+    ));
     fs::write(worker.fs_root().join("go"), "").unwrap();
     worker.wait_for_file("done");
     let response = reset(&worker);
-    assert_eq!((response.stdout.as_str(), response.stderr.as_str()), ("", "late\n"));
-    assert_eq!(worker.output("print('on')"), "on\n");
+    let late = language.pick(("late\n", ""), ("", "late\n"));
+    assert_eq!((response.stdout.as_str(), response.stderr.as_str()), late);
+    assert_eq!(worker.output(language.pick("echo on", "print('on')")), "on\n");
     worker.end();
 }
 
@@ -230,18 +209,10 @@ fn a_session_is_reset_as_often_as_its_host_likes() {
     }
 }
 
-/// A worker whose interpreter is a link that can be removed, and the link.
-fn on_a_link(language: &str, link: &std::path::Path) -> Worker {
-    match language {
-        "bash" => {
-            symlink("/bin/bash", link).unwrap();
-            Setup::bash().env("RLM_BASH", link.display()).start()
-        }
-        _ => {
-            symlink(default_python(), link).unwrap();
-            Setup::python_at(link).start()
-        }
-    }
+/// A worker whose interpreter is a link that can be removed.
+fn on_a_link(language: Language, link: &std::path::Path) -> Worker {
+    symlink(language.pick("/bin/bash".into(), default_python()), link).unwrap();
+    language.pick(Setup::bash().env("RLM_BASH", link.display()), Setup::python_at(link)).start()
 }
 
 /// Resets a session whose interpreter is missing.
@@ -259,13 +230,11 @@ fn reset_fails(worker: &Worker, link: &std::path::Path) -> Response {
 
 #[test]
 fn an_interpreter_that_cannot_be_started_is_an_error_and_the_next_call_tries_again() {
-    for (language, keep) in
-        [("bash", "x=1; RLM_CONTENT=answer"), ("python", "x=1; answer['content'] = 'answer'")]
-    {
+    for language in [Language::Bash, Language::Python] {
         let dir = tempfile::tempdir().unwrap();
-        let link = dir.path().join(language);
+        let link = dir.path().join("interpreter");
         let mut worker = on_a_link(language, &link);
-        worker.call(keep);
+        worker.call(language.pick("x=1; RLM_CONTENT=answer", "x=1; answer['content'] = 'answer'"));
         let target = fs::read_link(&link).unwrap();
         fs::remove_file(&link).unwrap();
         reset_fails(&worker, &link);
@@ -284,9 +253,9 @@ fn an_interpreter_that_cannot_be_started_is_an_error_and_the_next_call_tries_aga
 
 #[test]
 fn a_worker_whose_interpreter_stays_away_ends_with_the_next_call() {
-    for language in ["bash", "python"] {
+    for language in [Language::Bash, Language::Python] {
         let dir = tempfile::tempdir().unwrap();
-        let link = dir.path().join(language);
+        let link = dir.path().join("interpreter");
         let mut worker = on_a_link(language, &link);
         fs::remove_file(&link).unwrap();
         reset_fails(&worker, &link);

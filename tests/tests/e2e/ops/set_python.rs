@@ -8,7 +8,7 @@ use proptest::test_runner::{Config, TestRunner};
 use rlm_core::limits::MAX_VARIABLE_BYTES;
 use rlm_core::protocol::{Outcome, State};
 use rlm_tests::endpoint::ExistingEndpoint;
-use rlm_tests::{Setup, Worker, pythons, wait_until};
+use rlm_tests::{Setup, Worker, pythons};
 use serde_json::{Value, json};
 
 use super::{SEQ, ask, ask_as, set, set_is_refused};
@@ -203,20 +203,6 @@ fn old_values_may_run_finalizers() {
 }
 
 #[test]
-fn a_dead_interpreter_is_replaced_first_and_a_hint_says_so() {
-    let mut worker = Worker::python();
-    worker.value("x = 1; answer['content'] = 'answer'");
-    let interpreter = worker.interpreter();
-    kill(interpreter, Signal::SIGKILL).unwrap();
-    wait_until("the worker has seen it", || !std::path::Path::new(&format!("/proc/{interpreter}")).exists());
-    let response = ask(&worker, json!({"op": "set", "variables": {"y": 1}}));
-    assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset), "{response:?}");
-    assert!(response.hint.unwrap().starts_with("since the last call the interpreter was ended by SIGKILL; "));
-    assert_eq!(worker.value("y, 'x' in dir(), answer['content']"), "(1, False, 'answer')");
-    worker.end();
-}
-
-#[test]
 fn an_interpreter_busy_with_a_signal_handler_is_replaced_at_the_limit() {
     let mut worker = Setup::python().env("RLM_EXEC_TIMEOUT", 0.5).start();
     worker.value("import signal\ndef spin(*_):\n    open('busy', 'w').close()\n    while True: pass\nsignal.signal(signal.SIGUSR1, spin)");
@@ -251,32 +237,5 @@ fn memory_that_runs_out_sets_nothing() {
     }
     set(&worker, json!({"old": 3}));
     assert_eq!(worker.value("old"), "3");
-    worker.end();
-}
-
-#[test]
-fn an_interrupt_does_not_stop_a_set() {
-    let mut worker = Worker::python();
-    let list: Vec<usize> = (0..100_000).collect();
-    let request = json!({"op": "set", "seq": SEQ, "variables": {"l": list, "z": 1}});
-    worker.send(request.to_string().as_bytes());
-    for _ in 0..20 {
-        worker.signal(Signal::SIGINT);
-        // The interrupts arrive at any stage of the request: nothing reports its progress.
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    let response = worker.receive();
-    assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Kept), "{response:?}");
-    assert_eq!(worker.value("len(l), z"), "(100000, 1)");
-    worker.end();
-}
-
-#[test]
-fn a_set_does_not_count_as_a_cell() {
-    let mut worker = Worker::python();
-    worker.value("1");
-    assert_eq!(set(&worker, json!({"x": 1})).execution_count, 1);
-    let traceback = worker.call("1 / 0").result.unwrap();
-    assert!(traceback.contains("<cell 2>"), "{traceback}");
     worker.end();
 }

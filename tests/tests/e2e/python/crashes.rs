@@ -4,8 +4,11 @@ use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use rlm_core::protocol::{HistoryEntry, Outcome, State};
-use rlm_tests::{AT_ONCE, Setup, Worker, open_descriptors, pythons, wait_until};
+use rlm_tests::{AT_ONCE, Setup, Worker, open_descriptors, pythons};
 use serde_json::json;
+
+use crate::languages::Expected::Raises;
+use crate::languages::sessions;
 
 /// Runs a cell that ends its interpreter; the hint of the response must say `why`.
 fn crashes(worker: &mut Worker, code: &str, why: &str) {
@@ -146,11 +149,22 @@ fn a_child_that_is_forked_where_no_cell_runs_never_answers() {
     worker.end();
 }
 
-#[test]
-fn a_session_that_stops_its_worker_goes_on() {
-    let mut worker = Worker::python();
-    assert_eq!(worker.value("import os, signal; os.kill(os.getppid(), signal.SIGSTOP); 5"), "5");
-    worker.end();
+sessions! { Python:
+    a_worker_or_an_interpreter_that_the_session_stops_goes_on {
+        "import os, signal; os.kill(os.getppid(), signal.SIGSTOP); 5" => "5",
+        "os.kill(os.getpid(), signal.SIGSTOP); 6" => "6",
+    }
+    a_cell_that_uses_up_all_descriptors_loses_nothing {
+        "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\nheld = []\ntry:\n    while True: held.append(os.open('/dev/null', 0))\nexcept OSError as error: print(error.strerror)" =>
+            "Too many open files\n",
+        "len(held) > 50" => "True",
+        "input.__name__, os.read(0, 1)" => "('input', b'')",
+    }
+    memory_that_runs_out_is_an_exception {
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); kept = 1" => "",
+        "x = 'a' * 10**10" => Raises("MemoryError"),
+        "kept" => "1",
+    }
 }
 
 #[test]
@@ -173,51 +187,6 @@ fn closed_descriptors_are_restored() {
         worker.value("os.read(0, 1), sorted(os.listdir('/proc/self/fd')), kept"),
         "(b'', ['0', '1', '2', '3'], 1)"
     );
-    worker.end();
-}
-
-#[test]
-fn a_cell_that_uses_up_all_descriptors_loses_nothing() {
-    let mut worker = Worker::python();
-    let code = "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\nheld = []\ntry:\n    while True: held.append(os.open('/dev/null', 0))\nexcept OSError as error: print(error.strerror)\nlen(held)";
-    let response = worker.call(code);
-    assert_eq!((response.outcome, response.stdout.as_str()), (Outcome::Ok, "Too many open files\n"));
-    assert_eq!(worker.output("print(len(held) > 50)"), "True\n");
-    assert_eq!(worker.value("input.__name__, os.read(0, 1)"), "('input', b'')");
-    worker.end();
-}
-
-#[test]
-fn memory_that_runs_out_is_an_exception() {
-    let mut worker = Worker::python();
-    worker.value("import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); kept = 1");
-    let response = worker.call("x = 'a' * 10**10");
-    assert_eq!((response.outcome, response.state), (Outcome::Error, State::Kept));
-    assert_eq!(response.exception.unwrap().kind, "MemoryError");
-    assert_eq!(worker.value("kept"), "1");
-    worker.end();
-}
-
-#[test]
-fn a_stopped_interpreter_goes_on() {
-    let mut worker = Worker::python();
-    assert_eq!(worker.value("import os, signal; os.kill(os.getpid(), signal.SIGSTOP); 5"), "5");
-    worker.end();
-}
-
-#[test]
-fn the_next_call_reports_an_interpreter_that_died_between_calls() {
-    let mut worker = Worker::python();
-    worker.value("kept = 1; answer['content'] = 'so far'");
-    let interpreter = worker.interpreter();
-    kill(interpreter, Signal::SIGKILL).unwrap();
-    wait_until("the worker has seen it", || !std::path::Path::new(&format!("/proc/{interpreter}")).exists());
-    let response = worker.call("'kept' in dir()");
-    assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset), "{response:?}");
-    let hint = response.hint.unwrap();
-    assert!(hint.starts_with("since the last call the interpreter was ended by SIGKILL; "), "{hint}");
-    assert_eq!(response.result, Some(format!("{hint}\nFalse")));
-    assert_eq!(response.answer.content, "so far");
     worker.end();
 }
 

@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
 use rlm_core::control::ControlDir;
 use rlm_core::protocol::Context;
 use rlm_tests::{Setup, Worker, default_python, program, pythons, skipped};
 use serde_json::Value;
+
+use crate::venv::python_with;
 
 #[test]
 fn the_namespace_begins_with_what_is_documented() {
@@ -65,45 +67,12 @@ fn a_virtual_environment_is_the_sessions_own() {
     }
 }
 
-/// A virtual environment with numpy, kept in Cargo's target directory. None, with a message, if it cannot be created.
-fn numpy_venv() -> Option<PathBuf> {
-    // The newest one that has pip: numpy has prebuilt packages for it.
-    let has_pip = |python: &PathBuf| {
-        Command::new(python)
-            .args(["-I", "-c", "import pip, ensurepip"])
-            .output()
-            .is_ok_and(|out| out.status.success())
-    };
-    let Some(python) = pythons().into_iter().rev().find(has_pip) else {
-        skipped("no Python here has pip");
-        return None;
-    };
-    let venv = program("rlm-worker-python").with_file_name("venv-with-numpy");
-    let works = |venv: &Path| {
-        let check = Command::new(venv.join("bin/python3")).args(["-I", "-c", "import numpy"]).output();
-        check.is_ok_and(|check| check.status.success())
-    };
-    if !works(&venv) {
-        let _none_yet = fs::remove_dir_all(&venv);
-        let made = Command::new(&python).args(["-m", "venv"]).arg(&venv).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let pip = Command::new(venv.join("bin/python3"))
-            .args(["-m", "pip", "install", "--quiet", "numpy"])
-            .output()
-            .unwrap();
-        if !works(&venv) {
-            skipped(format_args!("numpy cannot be installed: {}", String::from_utf8_lossy(&pip.stderr)));
-            return None;
-        }
-    }
-    Some(venv)
-}
-
 #[test]
 fn c_extensions_of_a_virtual_environment_work_behind_the_jail_too() {
-    let Some(venv) = numpy_venv() else { return };
+    let Some(python) = python_with("numpy", "numpy", "numpy") else { return };
+    let venv = python.ancestors().nth(2).unwrap();
     for jail in ["0", "1"] {
-        let mut worker = Setup::python_at(&venv).env("RLM_FS_JAIL", jail).start();
+        let mut worker = Setup::python_at(venv).env("RLM_FS_JAIL", jail).start();
         assert_eq!(worker.value("import numpy as np; a = np.arange(6).reshape(2, 3); int(a.sum())"), "15");
         assert_eq!(worker.value("a"), "array([[0, 1, 2],\n       [3, 4, 5]])");
         let response = worker.call("answer['content'] = a.sum(); answer['ready'] = np.True_");
@@ -116,14 +85,15 @@ fn c_extensions_of_a_virtual_environment_work_behind_the_jail_too() {
     }
 }
 
-/// Starts a worker that cannot start, and returns its output and its log.
-fn fails_to_start(program: &Path, arguments: &[&str], env: &[(&str, &Path)]) -> (Output, String) {
+/// Starts a worker that cannot start: it says this in one sentence on standard error and in its log, and its exit status is 3.
+#[track_caller]
+fn says(worker: &Path, arguments: &[&str], env: &[(&str, &str)], sentence: &str) {
     let dir = tempfile::tempdir().unwrap();
     let control = ControlDir::new(dir.path());
     let context =
         Context { fs_root: dir.path().to_owned(), fs_metadata: Value::Null, allowed_paths: Vec::new() };
     control.write_context(&context).unwrap();
-    let output = Command::new(program)
+    let output = Command::new(worker)
         .arg("--control-dir")
         .arg(dir.path())
         .args(arguments)
@@ -133,14 +103,8 @@ fn fails_to_start(program: &Path, arguments: &[&str], env: &[(&str, &Path)]) -> 
         .output()
         .unwrap();
     assert!(!control.ready_flag().exists());
-    (output, fs::read_to_string(control.log_file()).unwrap())
-}
-
-/// Checks that standard error is one sentence that contains this, that the log has it too, and that the exit status is
-/// 3.
-#[track_caller]
-fn says((output, log): (Output, String), sentence: &str) {
-    let words = String::from_utf8(output.stderr).unwrap();
+    let (words, log) =
+        (String::from_utf8(output.stderr).unwrap(), fs::read_to_string(control.log_file()).unwrap());
     assert_eq!(output.status.code(), Some(3), "{words}");
     assert!(words.contains(sentence), "{words:?} does not say {sentence:?}");
     assert!(log.contains(sentence), "the log does not say {sentence:?}: {log:?}");
@@ -149,47 +113,37 @@ fn says((output, log): (Output, String), sentence: &str) {
 
 #[test]
 fn a_python_that_cannot_be_used_is_named_with_the_reason() {
-    let worker = program("rlm-worker-python");
-    says(
-        fails_to_start(&worker, &["--python", "/no/python3"], &[]),
-        "--python names the Python /no/python3, which does not exist",
-    );
-    says(
-        fails_to_start(&worker, &[], &[("RLM_PYTHON", Path::new("python3.99"))]),
-        "RLM_PYTHON names the Python python3.99, which is not on PATH",
-    );
-    says(fails_to_start(&worker, &[], &[("PATH", Path::new("/nowhere"))]), "no python3 on PATH");
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("bin")).unwrap();
     symlink("/gone/python3.9", dir.path().join("bin/python3")).unwrap();
-    says(
-        fails_to_start(&worker, &[], &[("VIRTUAL_ENV", dir.path())]),
-        "/gone/python3.9, which no longer exists: recreate the virtual environment",
-    );
-    // A program that is not a Python, and one that is an old Python.
-    says(
-        fails_to_start(&worker, &["--python", "/bin/false"], &[]),
-        "/bin/false ended with status 1 before it was ready",
-    );
+    let venv = dir.path().to_str().unwrap();
+    let gone = "/gone/python3.9, which no longer exists: recreate the virtual environment";
+    let worker = program("rlm-worker-python");
+    for (env, sentence) in [
+        (("RLM_PYTHON", "python3.99"), "RLM_PYTHON names the Python python3.99, which is not on PATH"),
+        (("PATH", "/nowhere"), "no python3 on PATH"),
+        (("VIRTUAL_ENV", venv), gone),
+    ] {
+        says(&worker, &[], &[env], sentence);
+    }
     let old = dir.path().join("python3.9");
     let says_its_age = "#!/bin/sh\necho 'CPython 3.10 or newer is needed, this is 3.9.2' >&2\nexit 1\n";
     rlm_tests::write_program(&old, says_its_age);
-    says(
-        fails_to_start(&worker, &["--python", old.to_str().unwrap()], &[]),
-        "CPython 3.10 or newer is needed, this is 3.9.2",
-    );
+    for (python, sentence) in [
+        ("/no/python3", "--python names the Python /no/python3, which does not exist"),
+        ("/bin/false", "/bin/false ended with status 1 before it was ready"),
+        (old.to_str().unwrap(), "CPython 3.10 or newer is needed, this is 3.9.2"),
+    ] {
+        says(&worker, &["--python", python], &[], sentence);
+    }
     let home = std::env::home_dir().unwrap().join(".pyenv/versions");
-    let old = fs::read_dir(home).into_iter().flatten().flatten();
-    let old = old
-        .map(|entry| entry.path())
-        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("3.9."));
-    match old.last() {
+    let versions = fs::read_dir(home).into_iter().flatten().flatten();
+    let mut old = versions.filter(|entry| entry.file_name().to_string_lossy().starts_with("3.9."));
+    match old.next() {
         Some(old) => {
-            let python = old.join("bin/python3");
-            says(
-                fails_to_start(&worker, &["--python", python.to_str().unwrap()], &[]),
-                "CPython 3.10 or newer is needed, this is 3.9.",
-            );
+            let python = old.path().join("bin/python3");
+            let sentence = "CPython 3.10 or newer is needed, this is 3.9.";
+            says(&worker, &["--python", python.to_str().unwrap()], &[], sentence);
         }
         None => skipped("no CPython 3.9 under ~/.pyenv/versions"),
     }
@@ -202,12 +156,9 @@ fn a_worker_without_its_engine_says_so() {
     fs::copy(program("rlm-worker-python"), &alone).unwrap();
     let python = default_python();
     let arguments = ["--python", python.to_str().unwrap()];
-    says(
-        fails_to_start(&alone, &arguments, &[]),
-        "librlm_cell_engine.so: it must be next to the worker program",
-    );
+    says(&alone, &arguments, &[], "librlm_cell_engine.so: it must be next to the worker program");
     fs::write(dir.path().join("librlm_cell_engine.so"), "no library").unwrap();
-    says(fails_to_start(&alone, &arguments, &[]), "the cell engine cannot be loaded");
+    says(&alone, &arguments, &[], "the cell engine cannot be loaded");
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! `FINAL` and `FINAL_VAR`, in sessions that have them.
 
-use std::process::Command;
-
 use rlm_core::protocol::{Answer, Outcome, State};
 use rlm_tests::endpoint::ExistingEndpoint;
-use rlm_tests::{Setup, Worker, default_python, program, pythons};
+use rlm_tests::{Setup, Worker, pythons};
 use serde_json::json;
 
 use super::{raises, traceback};
+use crate::languages::Language;
 use crate::ops::{ask, reset, set, set_is_refused};
 
 fn start() -> Worker {
@@ -145,20 +144,12 @@ fn without_the_flag_they_do_not_exist() {
 
 #[test]
 fn a_bad_flag_and_a_tool_of_the_same_name_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("rlm_context.json"), json!({"fs_root": dir.path()}).to_string()).unwrap();
-    let refusal = |flag: &str| {
-        let output = Command::new(program("rlm-worker-python"))
-            .arg("--control-dir")
-            .arg(dir.path())
-            .env("RLM_PYTHON", default_python())
-            .env("RLM_FINAL_FUNCTIONS", flag)
-            .env("RLM_ROOT_TOOL_URL", "http://127.0.0.1:1/")
-            .env("RLM_ROOT_TOOL_NAMES", r#"["FINAL"]"#)
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(3));
-        String::from_utf8(output.stderr).unwrap()
+    let refusal = |flag| {
+        Language::Python.refuses_to_start(&[
+            ("RLM_FINAL_FUNCTIONS", flag),
+            ("RLM_ROOT_TOOL_URL", "http://127.0.0.1:1/"),
+            ("RLM_ROOT_TOOL_NAMES", r#"["FINAL"]"#),
+        ])
     };
     let bad = refusal("yes");
     let fault = "environment variable RLM_FINAL_FUNCTIONS is \"yes\", expected 1, true, 0 or false";

@@ -4,40 +4,38 @@ use rlm_core::protocol::{Outcome, State};
 use rlm_tests::Worker;
 
 use super::raises;
+use crate::languages::Expected::Raises;
+use crate::languages::sessions;
 
-#[test]
-fn input_raises_eof_error() {
-    let mut worker = Worker::python();
-    raises(&mut worker, "input()", "EOFError");
-    assert_eq!(raises(&mut worker, "input('name? ')", "EOFError").stdout, "name? ");
-    worker.output("x = 1");
-    for code in
-        ["import sys; sys.stdin.close()", "import os; os.close(0)", "sys.stdin = None", "del sys.stdin"]
-    {
-        worker.output(code);
-        raises(&mut worker, "input()", "EOFError");
+sessions! { Python:
+    input_raises_eof_error {
+        "input()" => Raises("EOFError"),
+        "x = 1\ntry: input('name? ')\nexcept EOFError: pass" => "name? ",
+        "import sys; sys.stdin.close()" => "",
+        "input()" => Raises("EOFError"),
+        "import os; os.close(0)" => "",
+        "input()" => Raises("EOFError"),
+        "sys.stdin = None" => "",
+        "input()" => Raises("EOFError"),
+        "del sys.stdin" => "",
+        "input()" => Raises("EOFError"),
+        "x" => "1",
     }
-    assert_eq!(worker.value("x"), "1");
-    worker.end();
-}
-
-#[test]
-fn reads_are_empty() {
-    let mut worker = Worker::python();
-    let code = "import os, sys
-sys.stdin.read(), sys.stdin.readline(), list(sys.stdin), os.read(0, 9), open(0, closefd=False).read()";
-    assert_eq!(worker.value(code), "('', '', [], b'', '')");
-    assert_eq!(worker.value("sys.stdin.isatty(), sys.stdin.fileno()"), "(False, 0)");
-    worker.end();
-}
-
-#[test]
-fn programs_read_end_of_file_too() {
-    let mut worker = Worker::python();
-    let code = "import subprocess\nsubprocess.run(['cat'], capture_output=True)";
-    assert_eq!(worker.value(code), "CompletedProcess(args=['cat'], returncode=0, stdout=b'', stderr=b'')");
-    assert_eq!(worker.output("subprocess.run(['sh', '-c', 'read x; echo $?']); None"), "1\n");
-    worker.end();
+    reads_are_empty {
+        "import os, sys" => "",
+        "sys.stdin.read(), sys.stdin.readline(), list(sys.stdin), os.read(0, 9), open(0, closefd=False).read()" =>
+            "('', '', [], b'', '')",
+        "sys.stdin.isatty(), sys.stdin.fileno()" => "(False, 0)",
+    }
+    programs_read_end_of_file_too {
+        "import subprocess\nsubprocess.run(['cat'], capture_output=True)" =>
+            "CompletedProcess(args=['cat'], returncode=0, stdout=b'', stderr=b'')",
+        "subprocess.run(['sh', '-c', 'read x; echo $?']); None" => "1\n",
+    }
+    no_terminal_can_be_opened {
+        "open('/dev/tty')" => Raises("OSError"),
+        "import getpass; getpass.getpass()" => Raises("EOFError"),
+    }
 }
 
 #[test]
@@ -56,10 +54,8 @@ fn a_debugger_quits_at_its_prompt() {
 }
 
 #[test]
-fn no_terminal_can_be_opened() {
+fn an_inner_interpreter_ends() {
     let mut worker = Worker::python();
-    raises(&mut worker, "open('/dev/tty')", "OSError");
-    raises(&mut worker, "import getpass; getpass.getpass()", "EOFError");
     let response = worker.call("import code; code.interact()");
     assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Kept), "{response:?}");
     assert_eq!(worker.value("1 + 1"), "2");

@@ -1,24 +1,15 @@
 //! Time limits and interrupts: the namespace is kept wherever Python can be stopped, and the response comes in time.
 
-use std::time::{Duration, Instant};
-
 use nix::sys::signal::Signal;
 use rlm_core::protocol::{Outcome, Response, State};
-use rlm_tests::{AT_ONCE, Setup, Worker, pythons, wait_until};
+use rlm_tests::{Setup, Worker, pythons, wait_until};
 use serde_json::json;
 
-/// Runs a cell that does not end, with a short time limit, and checks that the response comes in time.
+use crate::limits;
+
+/// Runs a cell into its time limit.
 fn run_out_of_time(worker: &mut Worker, code: &str) -> Response {
-    let limit = 0.2;
-    let begun = Instant::now();
-    let response = worker.call_with(code, json!({"timeout": limit}));
-    assert!(
-        begun.elapsed() < Duration::from_secs_f64(limit) + AT_ONCE,
-        "{code:?} took {:?}",
-        begun.elapsed()
-    );
-    assert_eq!(response.outcome, Outcome::TimedOut, "{code:?}: {response:?}");
-    response
+    limits::run_out_of_time(worker, code, 0.2)
 }
 
 /// Checks that every cell is stopped at its time limit, and that the same interpreter goes on.
@@ -193,25 +184,6 @@ fn an_interrupt_ends_the_call_and_keeps_the_session() {
     assert_eq!(response.exception.unwrap().kind, "KeyboardInterrupt");
     assert!(response.result.unwrap().ends_with("\nKeyboardInterrupt"));
     assert_eq!(worker.value("kept + 1"), "42");
-    worker.end();
-}
-
-#[test]
-fn a_late_interrupt_has_no_effect() {
-    let mut worker = Worker::python();
-    worker.signal(Signal::SIGINT);
-    assert_eq!(worker.value("1 + 1"), "2");
-    // Interrupts come at random moments of calls that end by themselves: each stops its own call, or nothing.
-    for round in 0..300 {
-        worker.send_call("sum(range(2000))", json!({}));
-        for _ in 0..round * 7 {
-            std::hint::spin_loop();
-        }
-        worker.signal(Signal::SIGINT);
-        let response = worker.receive();
-        assert_eq!(response.state, State::Kept, "{response:?}");
-        assert_eq!(worker.value("list(map(str, range(3)))"), "['0', '1', '2']", "after round {round}");
-    }
     worker.end();
 }
 

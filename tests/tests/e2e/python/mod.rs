@@ -2,10 +2,10 @@
 
 mod answer;
 mod crashes;
-mod endings;
 mod environments;
 mod errors;
 mod final_functions;
+mod growth;
 mod guard_rails;
 mod input;
 mod interpreters;

@@ -2,10 +2,12 @@
 
 use rlm_tests::Worker;
 
-#[test]
-fn names_of_every_kind_persist() {
-    let mut worker = Worker::python();
-    let code = "
+use crate::languages::Expected::Raises;
+use crate::languages::sessions;
+
+sessions! { Python:
+    names_of_every_kind_persist {
+        "
 import math
 from collections import Counter as C
 x = 1
@@ -26,72 +28,45 @@ def set_x(value):
     global x
     x = value
 step, account = counter(), Account()
-";
-    worker.output(code);
-    assert_eq!(worker.value("x, plus_x(1), account.interest(), step(), math.floor(2.5)"), "(1, 2, 4, 1, 2)");
-    worker.output("x = 10");
-    assert_eq!(worker.value("plus_x(1), account.interest(), step(), C('aab')['a']"), "(11, 13, 2, 2)");
-    worker.output("set_x(20)\nAccount.rate = 5");
-    assert_eq!(worker.value("x, account.interest(), step()"), "(20, 25, 3)");
-    worker.output("del x");
-    assert_eq!(worker.value("'x' in globals()"), "False");
-    worker.end();
-}
-
-#[test]
-fn a_generator_goes_on_where_it_was() {
-    let mut worker = Worker::python();
-    worker.output("def count():\n    n = 0\n    while True:\n        got = yield n\n        n += got or 1");
-    worker.output("numbers = count()\nnext(numbers)");
-    assert_eq!(worker.value("next(numbers), numbers.send(10)"), "(1, 11)");
-    assert_eq!(worker.value("next(numbers)"), "12");
-    worker.end();
-}
-
-#[test]
-fn effects_of_a_cell_before_it_failed_remain() {
-    let mut worker = Worker::python();
-    super::raises(&mut worker, "a = 1\nb = [1]\nb.append(2); 1 / 0; a = 3", "ZeroDivisionError");
-    assert_eq!(worker.value("a, b"), "(1, [1, 2])");
-    worker.end();
-}
-
-#[test]
-fn a_cell_that_does_not_compile_does_nothing() {
-    let mut worker = Worker::python();
-    super::raises(&mut worker, "a = 1\na = = 2", "SyntaxError");
-    super::raises(&mut worker, "a = 1\nbreak", "SyntaxError");
-    super::raises(&mut worker, "a = 1\nf(a=1, a=2)", "SyntaxError");
-    assert_eq!(worker.value("'a' in globals()"), "False");
-    worker.end();
-}
-
-#[test]
-fn a_coroutine_is_awaited_in_a_later_cell() {
-    let mut worker = Worker::python();
-    worker.output("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 'done'");
-    worker.output("coroutine = f()");
-    assert_eq!(worker.value("await coroutine"), "'done'");
-    worker.end();
-}
-
-#[test]
-fn a_task_goes_on_in_later_cells() {
-    let mut worker = Worker::python();
-    worker.output(
-        "import asyncio\ngate = asyncio.Event()\nasync def f():\n    await gate.wait()\n    return 7",
-    );
-    assert_eq!(worker.value("task = asyncio.create_task(f())\nawait asyncio.sleep(0)\ntask.done()"), "False");
-    super::raises(&mut worker, "await asyncio.sleep(0)\n1 / 0", "ZeroDivisionError");
-    worker.output("gate.set()");
-    assert_eq!(worker.value("await task"), "7");
-    worker.end();
-}
-
-#[test]
-fn await_works_at_top_level_in_every_form() {
-    let mut worker = Worker::python();
-    let code = "
+" => "",
+        "x, plus_x(1), account.interest(), step(), math.floor(2.5)" => "(1, 2, 4, 1, 2)",
+        "x = 10" => "",
+        "plus_x(1), account.interest(), step(), C('aab')['a']" => "(11, 13, 2, 2)",
+        "set_x(20)\nAccount.rate = 5" => "",
+        "x, account.interest(), step()" => "(20, 25, 3)",
+        "del x" => "",
+        "'x' in globals()" => "False",
+    }
+    a_generator_goes_on_where_it_was {
+        "def count():\n    n = 0\n    while True:\n        got = yield n\n        n += got or 1" => "",
+        "numbers = count()\nnext(numbers)" => "0",
+        "next(numbers), numbers.send(10)" => "(1, 11)",
+        "next(numbers)" => "12",
+    }
+    effects_of_a_cell_before_it_failed_remain {
+        "a = 1\nb = [1]\nb.append(2); 1 / 0; a = 3" => Raises("ZeroDivisionError"),
+        "a, b" => "(1, [1, 2])",
+    }
+    a_cell_that_does_not_compile_does_nothing {
+        "a = 1\na = = 2" => Raises("SyntaxError"),
+        "a = 1\nbreak" => Raises("SyntaxError"),
+        "a = 1\nf(a=1, a=2)" => Raises("SyntaxError"),
+        "'a' in globals()" => "False",
+    }
+    a_coroutine_is_awaited_in_a_later_cell {
+        "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 'done'" => "",
+        "coroutine = f()" => "",
+        "await coroutine" => "'done'",
+    }
+    a_task_goes_on_in_later_cells {
+        "import asyncio\ngate = asyncio.Event()\nasync def f():\n    await gate.wait()\n    return 7" => "",
+        "task = asyncio.create_task(f())\nawait asyncio.sleep(0)\ntask.done()" => "False",
+        "await asyncio.sleep(0)\n1 / 0" => Raises("ZeroDivisionError"),
+        "gate.set()" => "",
+        "await task" => "7",
+    }
+    await_works_at_top_level_in_every_form {
+        "
 import asyncio
 async def numbers():
     for n in range(3):
@@ -108,101 +83,63 @@ async for n in numbers():
 async with Manager() as manager:
     seen.append('body')
 seen
-";
-    assert_eq!(worker.value(code), "[0, 1, 2, 'in', 'body', 'out']");
-    assert_eq!(worker.value("[n async for n in numbers()]"), "[0, 1, 2]");
-    assert_eq!(worker.value("[await asyncio.sleep(0, n) for n in range(2)]"), "[0, 1]");
-    assert_eq!(worker.value("x = await asyncio.sleep(0, 5)\nx + await asyncio.sleep(0, 1)"), "6");
-    worker.end();
-}
-
-#[test]
-fn every_part_of_a_cell_that_awaits_sees_a_running_loop() {
-    let mut worker = Worker::python();
-    worker.output("import asyncio\nasync def f():\n    return await asyncio.sleep(0, 'done')");
-    assert_eq!(worker.value("task = asyncio.create_task(f())\nawait task"), "'done'");
-    let code = "task = asyncio.current_task()\nawait asyncio.sleep(0)\ntask is asyncio.current_task()";
-    assert_eq!(worker.value(code), "True");
-    assert_eq!(worker.value("await asyncio.sleep(0)\n5"), "5");
-    assert_eq!(worker.call("await asyncio.sleep(0, 5)\nx = 1").result, None);
-    worker.end();
-}
-
-#[test]
-fn asyncio_run_works_beside_top_level_await() {
-    let mut worker = Worker::python();
-    worker.output("import asyncio\nasync def main():\n    return await asyncio.sleep(0, 'ran')");
-    for _ in 0..2 {
-        assert_eq!(worker.value("asyncio.run(main())"), "'ran'");
-        assert_eq!(worker.value("await main()"), "'ran'");
+" => "[0, 1, 2, 'in', 'body', 'out']",
+        "[n async for n in numbers()]" => "[0, 1, 2]",
+        "[await asyncio.sleep(0, n) for n in range(2)]" => "[0, 1]",
+        "x = await asyncio.sleep(0, 5)\nx + await asyncio.sleep(0, 1)" => "6",
     }
-    worker.end();
-}
-
-#[test]
-fn comprehensions_and_class_bodies_see_variables_of_cells() {
-    let mut worker = Worker::python();
-    worker.output("n = 3");
-    assert_eq!(
-        worker.value("[i * n for i in range(n) if n], {n: (lambda: n)() for _ in 'a'}"),
-        "([0, 3, 6], {3: 3})"
-    );
-    assert_eq!(worker.value("class A:\n    values = [n for _ in range(2)]\nA.values"), "[3, 3]");
-    worker.end();
-}
-
-#[test]
-fn future_flags_persist() {
-    let mut worker = Worker::python();
-    super::raises(&mut worker, "def f(a: Unknown): pass\nf.__annotations__", "NameError");
-    worker.output("from __future__ import annotations");
-    worker.output("x = 1");
-    assert_eq!(worker.value("def f(a: Unknown): pass\nf.__annotations__"), "{'a': 'Unknown'}");
-    worker.end();
-}
-
-#[test]
-fn instances_of_classes_of_cells_can_be_pickled() {
-    let mut worker = Worker::python();
-    worker.output(
+    every_part_of_a_cell_that_awaits_sees_a_running_loop {
+        "import asyncio\nasync def f():\n    return await asyncio.sleep(0, 'done')" => "",
+        "task = asyncio.create_task(f())\nawait task" => "'done'",
+        "task = asyncio.current_task()\nawait asyncio.sleep(0)\ntask is asyncio.current_task()" => "True",
+        "await asyncio.sleep(0)\n5" => "5",
+        "await asyncio.sleep(0, 5)\nx = 1" => "",
+    }
+    asyncio_run_works_beside_top_level_await {
+        "import asyncio\nasync def main():\n    return await asyncio.sleep(0, 'ran')" => "",
+        "asyncio.run(main())" => "'ran'",
+        "await main()" => "'ran'",
+        "asyncio.run(main())" => "'ran'",
+        "await main()" => "'ran'",
+    }
+    comprehensions_and_class_bodies_see_variables_of_cells {
+        "n = 3" => "",
+        "[i * n for i in range(n) if n], {n: (lambda: n)() for _ in 'a'}" => "([0, 3, 6], {3: 3})",
+        "class A:\n    values = [n for _ in range(2)]\nA.values" => "[3, 3]",
+    }
+    future_flags_persist {
+        "def f(a: Unknown): pass\nf.__annotations__" => Raises("NameError"),
+        "from __future__ import annotations" => "",
+        "x = 1" => "",
+        "def f(a: Unknown): pass\nf.__annotations__" => "{'a': 'Unknown'}",
+    }
+    instances_of_classes_of_cells_can_be_pickled {
         "import dataclasses, pickle
 @dataclasses.dataclass
 class Point:
     x: int
-    y: list = dataclasses.field(default_factory=list)",
-    );
-    worker.output("class Plain: pass\nplain = Plain()\nplain.point = Point(1, [2])");
-    assert_eq!(
-        worker.value("copy = pickle.loads(pickle.dumps(plain))\ncopy.point, type(copy) is Plain"),
-        "(Point(x=1, y=[2]), True)"
-    );
-    assert_eq!(worker.value("copy.point == Point(1, [2]), Point.__module__"), "(True, '__main__')");
-    worker.end();
-}
-
-#[test]
-fn the_namespace_is_the_main_module() {
-    let mut worker = Worker::python();
-    worker.output("x = 5\nimport __main__, sys");
-    assert_eq!(
-        worker
-            .value("__main__.x, vars(__main__) is globals(), sys.modules['__main__'] is __main__, __name__"),
-        "(5, True, True, '__main__')"
-    );
-    worker.end();
-}
-
-#[test]
-fn the_namespace_begins_with_the_documented_names_alone() {
-    let mut worker = Worker::python();
-    let value = worker.value("sorted(name for name in globals() if not name.startswith('__'))");
-    assert_eq!(value, "['answer', 'extra_data', 'fs_metadata']");
-    let fs_root = worker.fs_root();
-    assert_eq!(
-        worker.value("answer, extra_data, fs_metadata"),
-        format!("({{'ready': False, 'content': ''}}, '{}', None)", fs_root.display())
-    );
-    worker.end();
+    y: list = dataclasses.field(default_factory=list)" => "",
+        "class Plain: pass\nplain = Plain()\nplain.point = Point(1, [2])" => "",
+        "copy = pickle.loads(pickle.dumps(plain))\ncopy.point, type(copy) is Plain" => "(Point(x=1, y=[2]), True)",
+        "copy.point == Point(1, [2]), Point.__module__" => "(True, '__main__')",
+    }
+    the_namespace_is_the_main_module {
+        "x = 5\nimport __main__, sys" => "",
+        "__main__.x, vars(__main__) is globals(), sys.modules['__main__'] is __main__, __name__" =>
+            "(5, True, True, '__main__')",
+    }
+    a_pool_of_forked_processes_runs_functions_of_cells {
+        "import multiprocessing\nscale = 10\ndef f(n):\n    return n * scale" => "",
+        "with multiprocessing.get_context('fork').Pool(2) as pool: values = pool.map(f, range(4))" => "",
+        "values" => "[0, 10, 20, 30]",
+    }
+    a_pool_of_spawned_processes_runs_functions_of_modules {
+        "import math, multiprocessing" => "",
+        "with multiprocessing.get_context('spawn').Pool(1) as pool: values = pool.map(math.sqrt, [1, 4])" => "",
+        "values" => "[1.0, 2.0]",
+        "with multiprocessing.get_context('forkserver').Pool(1) as pool: values = pool.map(math.sqrt, [9])" => "",
+        "values" => "[3.0]",
+    }
 }
 
 #[test]
@@ -229,7 +166,8 @@ def g(n):
     return n + 1
 ";
     worker.output(decorated);
-    worker.output("import inspect");
+    worker.output("import inspect\ndef given(self):\n    pass");
+    worker.output("class Assigned:\n    method = given\n");
     for cell in 0..50 {
         worker.output(&format!("class Plainer{cell}:\n    field = {cell}"));
     }
@@ -241,62 +179,13 @@ def g(n):
         ("Full.method", "    def method(self):\n        pass\n"),
         ("double", "double = lambda n: n * 2\n"),
         ("g", "@twice\ndef g(n):\n    return n + 1\n"),
+        // The method is that of another cell.
+        ("Assigned", "class Assigned:\n    method = given\n"),
         ("Plainer7", "class Plainer7:\n    field = 7\n"),
     ];
     for (name, source) in cases {
         worker.output(&format!("source = inspect.getsource({name})"));
         assert_eq!(worker.output("print(source, end='')"), source, "{name}");
-    }
-    worker.end();
-}
-
-#[test]
-fn the_source_of_a_class_is_found_past_methods_of_other_cells() {
-    let mut worker = Worker::python();
-    worker.output(
-        "import functools, inspect
-def deco(f):
-    @functools.wraps(f)
-    def wrapper(*args):
-        return f(*args)
-    return wrapper
-def given(self):
-    pass",
-    );
-    let classes = [
-        ("Decorated", "class Decorated:\n    @deco\n    def method(self):\n        pass\n"),
-        ("Assigned", "class Assigned:\n    method = given\n"),
-    ];
-    for (name, source) in classes {
-        worker.output(source);
-        worker.output(&format!("source = inspect.getsource({name})"));
-        assert_eq!(worker.output("print(source, end='')"), source);
-    }
-    worker.end();
-}
-
-#[test]
-fn a_pool_of_forked_processes_runs_functions_of_cells() {
-    let mut worker = Worker::python();
-    worker.output("import multiprocessing\nscale = 10\ndef f(n):\n    return n * scale");
-    let code = "with multiprocessing.get_context('fork').Pool(2) as pool:
-    values = pool.map(f, range(4))
-values";
-    assert_eq!(worker.value(code), "[0, 10, 20, 30]");
-    worker.end();
-}
-
-#[test]
-fn a_pool_of_spawned_processes_runs_functions_of_modules() {
-    let mut worker = Worker::python();
-    worker.output("import math, multiprocessing");
-    for method in ["spawn", "forkserver"] {
-        let code = format!(
-            "with multiprocessing.get_context('{method}').Pool(1) as pool:
-    values = pool.map(math.sqrt, [1, 4, 9])
-values"
-        );
-        assert_eq!(worker.value(&code), "[1.0, 2.0, 3.0]", "{method}");
     }
     worker.end();
 }

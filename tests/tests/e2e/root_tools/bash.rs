@@ -4,7 +4,7 @@ use rlm_core::protocol::{Outcome, State};
 use rlm_tests::endpoint::ExistingEndpoint;
 use rlm_tests::{Setup, Worker};
 
-use super::{is_interrupted, start, times_out};
+use super::start;
 
 fn for_both(test: impl Fn(&mut Worker, &str)) {
     super::for_both(Setup::bash, test);
@@ -169,25 +169,6 @@ fn a_new_shell_has_the_tools_too() {
         assert_eq!((response.outcome, response.state), (Outcome::Exited, State::Restored));
         assert_eq!(worker.output("give str"), "text\n");
     });
-}
-
-#[test]
-fn an_interrupt_or_the_time_limit_ends_a_call_of_a_tool() {
-    let endpoint = ExistingEndpoint::start();
-    let mut worker = start(Setup::bash(), &endpoint, "pickle");
-    worker.output("x=1");
-    is_interrupted(&mut worker, ": >started; hang; builtin echo after");
-    times_out(&mut worker, "hang", 0.2);
-    assert_eq!(worker.output("builtin echo $x; give str"), "1\ntext\n");
-    worker.end();
-}
-
-#[test]
-fn a_tool_that_does_not_answer_in_time_is_an_error() {
-    let endpoint = ExistingEndpoint::start();
-    let mut worker = endpoint.tools_for(Setup::bash()).env("RLM_SUB_LLM_TIMEOUT", "0.3").start();
-    assert_eq!(worker.output("hang; builtin echo $?"), "Error: hang: no answer within 0.3 s\n1\n");
-    worker.end();
 }
 
 #[test]

@@ -2,10 +2,9 @@
 
 use rlm_core::protocol::State;
 use rlm_tests::endpoint::ExistingEndpoint;
-use rlm_tests::{Setup, Worker, default_python, pythons};
-use serde_json::json;
+use rlm_tests::{Setup, Worker, pythons};
 
-use super::{is_interrupted, start, times_out};
+use super::start;
 
 fn for_both(test: impl Fn(&mut Worker, &str)) {
     super::for_both(Setup::python, test);
@@ -138,31 +137,6 @@ fn functions_work_wherever_python_runs() {
 }
 
 #[test]
-fn an_interrupt_or_the_time_limit_ends_a_call_of_a_tool() {
-    let endpoint = ExistingEndpoint::start();
-    let mut worker = start(Setup::python(), &endpoint, "pickle");
-    worker.output("x = 1");
-    is_interrupted(&mut worker, "open('started', 'w').close(); hang()");
-    times_out(&mut worker, "hang()", 0.2);
-    // Calls of threads end with the cell that waits for them.
-    let threads = "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as pool:\n    list(pool.map(lambda _: hang(), range(4)))";
-    times_out(&mut worker, threads, 0.3);
-    assert_eq!(
-        worker.value("x, give('str'), threading.active_count() if 'threading' in globals() else 1"),
-        "(1, 'text', 1)"
-    );
-    worker.end();
-}
-
-#[test]
-fn a_tool_that_does_not_answer_in_time_is_an_error() {
-    let endpoint = ExistingEndpoint::start();
-    let mut worker = endpoint.tools_for(Setup::python()).env("RLM_SUB_LLM_TIMEOUT", "0.3").start();
-    assert_eq!(failure(&mut worker, "hang()"), "hang: no answer within 0.3 s");
-    worker.end();
-}
-
-#[test]
 fn an_endpoint_that_is_gone_is_an_error_and_one_that_comes_back_is_found() {
     let endpoint = ExistingEndpoint::start();
     let mut worker = endpoint.tools_for(Setup::python()).start();
@@ -171,45 +145,4 @@ fn an_endpoint_that_is_gone_is_an_error_and_one_that_comes_back_is_found() {
     let message = failure(&mut worker, "give('str')");
     assert!(message.starts_with("cannot reach the root-tool endpoint http://127.0.0.1:"), "{message}");
     worker.end();
-}
-
-#[test]
-fn names_that_cannot_be_functions_are_refused_at_start() {
-    for (program, name, fault) in [
-        (
-            "rlm-worker-python",
-            "class",
-            "root tool \"class\" of RLM_ROOT_TOOL_NAMES cannot be a function: it is a keyword of Python",
-        ),
-        (
-            "rlm-worker-python",
-            "answer",
-            "root tool \"answer\" of RLM_ROOT_TOOL_NAMES cannot be a function: the session already uses this name",
-        ),
-        (
-            "rlm-worker-bash",
-            "while",
-            "root tool \"while\" of RLM_ROOT_TOOL_NAMES cannot be a shell function: it is a keyword of bash",
-        ),
-        (
-            "rlm-worker-bash",
-            "a b",
-            "environment variable RLM_ROOT_TOOL_NAMES is \"[\\\"a b\\\"]\", expected a JSON list of identifiers",
-        ),
-    ] {
-        let dir = tempfile::tempdir().unwrap();
-        let context = json!({"fs_root": dir.path()});
-        std::fs::write(dir.path().join("rlm_context.json"), context.to_string()).unwrap();
-        let output = std::process::Command::new(rlm_tests::program(program))
-            .arg("--control-dir")
-            .arg(dir.path())
-            .env("RLM_PYTHON", default_python())
-            .env("RLM_ROOT_TOOL_URL", "http://127.0.0.1:1/")
-            .env("RLM_ROOT_TOOL_NAMES", json!([name]).to_string())
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(3));
-        let text = String::from_utf8(output.stderr).unwrap();
-        assert!(text.contains(fault), "{text}");
-    }
 }

@@ -1,0 +1,62 @@
+//! Calls of root tools in both languages.
+
+use nix::sys::signal::Signal;
+use rlm_core::protocol::{Outcome, State};
+use rlm_tests::endpoint::ExistingEndpoint;
+use serde_json::json;
+
+use super::start;
+use crate::languages::{Language, in_both_languages};
+use crate::limits::run_out_of_time;
+
+in_both_languages!(
+    an_interrupt_or_the_time_limit_ends_a_call_of_a_tool,
+    a_tool_that_does_not_answer_in_time_is_an_error,
+);
+
+fn an_interrupt_or_the_time_limit_ends_a_call_of_a_tool(language: Language) {
+    let endpoint = ExistingEndpoint::start();
+    let mut worker = start(language.setup(), &endpoint, "pickle");
+    worker.output("x=1");
+    worker.send_call(language.pick(": >started; hang", "open('started', 'w').close(); hang()"), json!({}));
+    worker.wait_for_file("started");
+    worker.signal(Signal::SIGINT);
+    let response = worker.receive();
+    assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept), "{response:?}");
+    // Calls of threads end with the cell that waits for them.
+    let threads = "import threading\nfrom concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(4) as pool: list(pool.map(lambda _: hang(), range(4)))";
+    for code in language.pick(&["hang"][..], &["hang()", threads]) {
+        assert_eq!(run_out_of_time(&mut worker, code, 0.3).state, State::Kept);
+    }
+    let show =
+        language.pick("builtin echo $x; give str", "print(x); print(give('str') * threading.active_count())");
+    assert_eq!(worker.output(show), "1\ntext\n");
+    worker.end();
+}
+
+fn a_tool_that_does_not_answer_in_time_is_an_error(language: Language) {
+    let endpoint = ExistingEndpoint::start();
+    let mut worker = endpoint.tools_for(language.setup()).env("RLM_SUB_LLM_TIMEOUT", "0.3").start();
+    let call = "try: hang()\nexcept RuntimeError as error: print('Error:', error)\nprint(1)";
+    let printed = worker.output(language.pick("hang; builtin echo $?", call));
+    assert_eq!(printed, "Error: hang: no answer within 0.3 s\n1\n");
+    worker.end();
+}
+
+#[test]
+fn names_that_cannot_be_functions_are_refused_at_start() {
+    let list =
+        "environment variable RLM_ROOT_TOOL_NAMES is \"[\\\"a b\\\"]\", expected a JSON list of identifiers";
+    for (language, name, fault) in [
+        (Language::Python, "class", "cannot be a function: it is a keyword of Python"),
+        (Language::Python, "answer", "cannot be a function: the session already uses this name"),
+        (Language::Bash, "while", "cannot be a shell function: it is a keyword of bash"),
+        (Language::Bash, "a b", list),
+    ] {
+        let (url, names) = ("http://127.0.0.1:1/", json!([name]).to_string());
+        let said = language.refuses_to_start(&[("RLM_ROOT_TOOL_URL", url), ("RLM_ROOT_TOOL_NAMES", &names)]);
+        let named = format!("root tool \"{name}\" of RLM_ROOT_TOOL_NAMES ");
+        assert!(said.contains(fault) && (fault == list || said.contains(&named)), "{said}");
+    }
+}

@@ -1,4 +1,4 @@
-//! What the tests of sessions share: tests of both languages, and sessions as tables.
+//! Shared by the tests of sessions: tests of both languages, and sessions as tables.
 
 use std::fs;
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ impl Language {
         command
     }
 
-    /// What a worker says on standard error that cannot start with these variables.
+    /// The words on standard error of a worker that cannot start with these variables.
     #[track_caller]
     pub(crate) fn refuses_to_start(self, env: &[(&str, &str)]) -> String {
         let place = Place::new();
@@ -104,7 +104,7 @@ macro_rules! sessions {
 
 pub(crate) use {cases, in_both_languages, sessions};
 
-/// What a call must come to.
+/// The outcome that a call must have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected<'a> {
     /// It succeeds, keeps the state, and shows this: its output, and the repr of a cell's value.

@@ -253,10 +253,12 @@ fn interrupts_at_any_moment_never_lose_the_session_or_the_step(language: Languag
         let response = worker.receive();
         assert_eq!((response.seq, response.state), (seq, State::Kept), "round {round}: {response:?}");
         assert!(matches!(response.outcome, Outcome::Ok | Outcome::Interrupted), "{response:?}");
-        // The interrupt has stopped its own call, or nothing.
-        let next = language.pick("y=300; echo $x $y", "y = 300; print(x, y)");
-        assert!(worker.output(next).ends_with("1 300\n"), "round {round}");
+        if language == Language::Python {
+            // The interrupt has stopped its own call, or nothing.
+            assert_eq!(worker.value("list(map(str, range(3)))"), "['0', '1', '2']", "after round {round}");
+        }
     }
+    assert!(worker.output(language.pick("y=300; echo $x $y", "y = 300; print(x, y)")).ends_with("1 300\n"));
     worker.end();
 }
 

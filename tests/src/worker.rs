@@ -1,7 +1,7 @@
 //! A plain host: it starts a built worker and speaks to it over its FIFOs.
 //!
 //! Only the wire is known here: no part of `rlm-env` is used, so that the workers are tested as any other host would use
-//! them. A worker that a test forgets is ended on drop.
+//! them. A worker that is dropped ends, which is checked.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -316,8 +316,13 @@ impl Worker {
         marked_processes(&self.mark)
     }
 
+    /// Drops the worker, which must end.
+    pub fn end(self) {
+        drop(self);
+    }
+
     /// Ends the worker by SIGTERM, and checks that this is quick and leaves no process.
-    pub fn end(mut self) {
+    fn must_end(&mut self) {
         let begun = Instant::now();
         self.signal(Signal::SIGTERM);
         let status = self.wait();
@@ -337,10 +342,15 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if self.status.is_none() {
-            // A failing test ends here; its own panic says what is wrong.
+        if self.status.is_some() {
+            return;
+        }
+        if std::thread::panicking() {
+            // The test's own panic says what is wrong.
             let _gone = kill(self.pid(), Signal::SIGTERM);
             let _reaped = self.child.wait();
+        } else {
+            self.must_end();
         }
     }
 }

@@ -242,11 +242,17 @@ impl Host {
         let begun = Instant::now();
         match end {
             End::Term => signal_to(Some(self.worker.pid()), libc::SIGTERM),
-            End::Shutdown => self.write(b"{\"shutdown\": true}", begun + LONGEST_END)?,
+            End::Shutdown => {
+                if let Err(defect) = self.write(b"{\"shutdown\": true}", begun + LONGEST_END) {
+                    self.abandon();
+                    return Err(defect);
+                }
+            }
             End::KillGuard => signal_to(Some(self.worker.pid()), libc::SIGKILL),
             End::KillServer => signal_to(children(self.worker.pid()).first().copied(), libc::SIGKILL),
         }
         if !holds_within(LONGEST_END, || self.worker.ended().is_some()) {
+            self.abandon();
             let what = format!("the worker goes on {LONGEST_END:?} after {end:?}");
             return Err(Defect::new(Class::Wedge, what));
         }

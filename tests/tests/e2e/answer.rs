@@ -50,7 +50,6 @@ fn an_answer_of_the_host_is_the_one_that_the_session_begins_with() {
         assert_eq!(worker.receive().answer, Answer::default());
         assert_eq!(worker.call("true = 1").answer, Answer::default());
         assert_eq!(answer_file(&worker), Answer::default());
-        worker.end();
     }
 }
 
@@ -66,7 +65,6 @@ fn a_session_begins_with_an_empty_answer_where_that_of_the_host_cannot_be_used()
         let expected =
             format!("cannot understand the answer file {}", worker.control.answer_file().display());
         assert!(log.contains(&expected) && log.contains("the session begins with an empty answer"), "{log}");
-        worker.end();
     }
 }
 
@@ -96,5 +94,4 @@ fn an_answer_of_ten_megabytes_arrives_whole(language: Language) {
     if language == Language::Bash {
         assert_eq!(worker.output("/bin/echo still; env | grep -c RLM_CONTENT"), "still\n0\n");
     }
-    worker.end();
 }

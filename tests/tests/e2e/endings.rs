@@ -159,7 +159,6 @@ fn an_idle_worker_sleeps(language: Language) {
     // This time is what is tested: nothing should happen in it.
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(pids.map(wake_ups), before);
-    worker.end();
 }
 
 #[test]
@@ -186,7 +185,6 @@ fn a_host_that_gives_up_on_a_response_is_survived() {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("the host closed the response FIFO"))
     });
     assert_eq!(worker.output("echo on"), "on\n");
-    worker.end();
 }
 
 #[test]
@@ -201,7 +199,6 @@ fn a_response_of_which_nothing_was_read_is_there_for_the_next_reader() {
         assert_eq!(worker.receive().seq, seq);
         assert_eq!(worker.output("echo on"), "on\n");
     }
-    worker.end();
 }
 
 #[test]

@@ -20,7 +20,6 @@ fn keys_of_the_host_do_not_reach_the_session() {
         "GIT_PAGER HOME LANG LC_TIME MANPAGER PAGER PATH PWD RLM_SUB_MODEL RLM_TEST_MARK SHLVL TERM TZ _ "
     );
     assert_eq!(worker.output("echo $PAGER $TERM $SHLVL; set | grep -c secret"), "cat dumb 1\n0\n");
-    worker.end();
 }
 
 /// The shell opens descriptors of the server's by its directory in `/proc`, so code can read the server's memory, too.
@@ -43,7 +42,6 @@ for part in open(f"{server}/maps"):
     for (setup, is_there) in [(key(), false), (key().env("RLM_PASS_ENV", "OPENAI_API_KEY"), true)] {
         let mut worker = setup.start();
         assert_eq!(worker.call(search).stdout != "0\n", is_there);
-        worker.end();
     }
 }
 
@@ -52,7 +50,6 @@ fn the_terminal_is_what_the_host_asked_for() {
     let mut worker =
         Setup::bash().env("RLM_TERM", "xterm").env("RLM_COLUMNS", "132").env("RLM_ROWS", "50").start();
     assert_eq!(worker.output("echo $TERM; stty size; tput cols"), "xterm\n50 132\n132\n");
-    worker.end();
 }
 
 #[test]
@@ -61,7 +58,6 @@ fn limits_come_from_the_environment() {
     assert_eq!(worker.call("sleep 100").outcome, Outcome::TimedOut);
     let limited = worker.call_with("seq 1000", json!({"timeout": 20}));
     assert_eq!(limited.truncated.unwrap().stdout, 3893 - 300);
-    worker.end();
 }
 
 #[test]
@@ -72,5 +68,4 @@ fn signals_have_their_default_handling() {
         worker.output("grep -E 'Sig(Blk|Ign)' /proc/self/status"),
         "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
     );
-    worker.end();
 }

@@ -37,7 +37,6 @@ fn check_restored(code: &str, printed: &str, exit_code: i32) {
     ended(&response, State::Restored, exit_code);
     assert_eq!(response.stdout, printed, "{code:?}");
     assert_eq!(worker.output(RECALL), RECALLED, "after {code:?}");
-    worker.end();
 }
 
 cases! { check_restored:
@@ -45,6 +44,27 @@ cases! { check_restored:
     errexit_hands_everything_on("set -e; echo before; false; echo never", "before\n", 1)
     exit_in_a_function_hands_everything_on("die() { exit 9; }; die", "exit\n", 9)
     a_hangup_hands_everything_on("kill -HUP $$; sleep 5", "", 129)
+    a_restored_state_adds_nothing_to_the_output("printf part; exit 3", "partexit\n", 3)
+}
+
+#[test]
+fn output_says_on_a_line_of_its_own_that_the_state_is_lost() {
+    for (code, printed, exit_code) in [
+        ("exec echo replaced", "replaced\n", 0),
+        ("echo last; kill -9 $$; sleep 100", "last\n", 137),
+        ("kill -9 $$", "", 137),
+        ("printf part; kill -9 $$", "part\n", 137),
+        ("echo; kill -9 $$", "\n", 137),
+    ] {
+        let mut worker = Worker::bash();
+        worker.output(REMEMBER);
+        let response = worker.call(code);
+        ended(&response, State::Reset, exit_code);
+        let lost = format!("the shell ended with status {exit_code}; {NOTHING_ELSE}");
+        assert_eq!(response.hint.as_ref(), Some(&lost), "{code:?}");
+        assert_eq!(response.stdout, format!("{printed}{lost}\n"), "{code:?}");
+        assert_eq!(worker.output("echo ${PWD##*/} $RLM_CONTENT ${x-gone} $#"), "sub answer gone 0\n");
+    }
 }
 
 sessions! { Bash:
@@ -119,29 +139,6 @@ fn an_interpreter_killed_between_calls_is_noticed_and_replaced(language: Languag
     let shown = response.stdout + &response.result.unwrap_or_default();
     assert_eq!(shown, language.pick(format!("gone answer\n{hint}\n"), format!("{hint}\n(False, 'answer')")));
     assert!(response.answer.ready && response.answer.content == "answer", "{:?}", response.answer);
-    worker.end();
-}
-
-#[test]
-fn exec_replaces_the_shell() {
-    let mut worker = Worker::bash();
-    worker.output(REMEMBER);
-    let response = worker.call("exec echo replaced");
-    ended(&response, State::Reset, 0);
-    assert_eq!(response.stdout, format!("replaced\nthe shell ended with status 0; {NOTHING_ELSE}\n"));
-    assert_eq!(worker.output("echo ${PWD##*/} $RLM_CONTENT ${x-gone} $#"), "sub answer gone 0\n");
-    worker.end();
-}
-
-#[test]
-fn a_killed_shell_is_replaced() {
-    let mut worker = Worker::bash();
-    worker.output(REMEMBER);
-    let response = worker.call("echo last; kill -9 $$; sleep 100");
-    ended(&response, State::Reset, 137);
-    assert_eq!(response.stdout, format!("last\nthe shell ended with status 137; {NOTHING_ELSE}\n"));
-    assert_eq!(worker.output("echo ${PWD##*/} $RLM_CONTENT $#"), "sub answer 0\n");
-    worker.end();
 }
 
 /// The kernel has not reported its death when the request arrives, so it goes to the dead shell, which may still take
@@ -169,7 +166,6 @@ fn a_shell_that_is_killed_right_before_a_request_runs_its_code_once_or_says_that
         }
     }
     assert_eq!(worker.output("touch rounds; wc -l <rounds"), format!("{rounds}\n"));
-    worker.end();
 }
 
 #[test]
@@ -180,7 +176,6 @@ fn background_jobs_outlive_the_shell_and_still_print() {
     std::fs::write(worker.fs_root().join("gate"), "go\n").unwrap();
     worker.wait_for_file("printed");
     assert!(worker.call("echo next").stdout.contains("survivor\n"));
-    worker.end();
 }
 
 #[test]
@@ -191,7 +186,6 @@ fn many_exits_in_a_row() {
         assert_eq!((response.state, response.exit_code), (State::Restored, Some(round)), "{response:?}");
     }
     assert_eq!(worker.output("echo $n"), "20\n");
-    worker.end();
 }
 
 #[test]
@@ -207,7 +201,6 @@ fn a_state_from_before_the_call_is_called_so() {
     }
     let hint = worker.call("x=2; exit").hint.unwrap();
     assert!(!hint.contains("before"), "{hint}");
-    worker.end();
 }
 
 #[test]
@@ -228,7 +221,6 @@ fn a_shell_that_was_replaced_and_ends_in_the_next_call_has_lost_its_state() {
     assert!(hint.starts_with(&told), "{hint}");
     assert!(response.stdout.ends_with(&format!("{hint}\n")), "{:?}", response.stdout);
     assert_eq!(worker.output("echo ${x-gone} $y"), "gone 2\n");
-    worker.end();
 }
 
 #[test]
@@ -281,7 +273,6 @@ fn a_shell_that_ends_just_before_a_call_hands_everything_on() {
         assert_eq!(response.state, State::Restored, "{response:?}");
         assert_eq!(worker.output("echo $x ${#RLM_CONTENT}"), "1 100000\n");
     }
-    worker.end();
 }
 
 #[test]
@@ -292,14 +283,12 @@ fn a_shell_that_ends_between_calls_hands_on_a_large_state() {
     let response = worker.call("echo ${#big}");
     assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Restored), "{response:?}");
     assert_eq!(response.stdout, "1000000\n");
-    worker.end();
 }
 
 #[test]
 fn a_real_time_signal_has_its_number_too() {
     let mut worker = Worker::bash();
     assert_eq!(worker.call("kill -40 $$; sleep 5").exit_code, Some(168));
-    worker.end();
 }
 
 /// Bash leaves out an EXIT trap if the interrupt comes in the microseconds before the trap's first command. That loss is told,
@@ -322,23 +311,6 @@ fn a_time_limit_that_meets_the_exit_loses_nothing_unless_it_comes_right_before_t
         assert_eq!(worker.output("echo ${#a3000}"), "500\n", "limit {limit}");
     }
     assert!(losses.len() <= 1, "{losses:?}");
-    worker.end();
-}
-
-#[test]
-fn output_says_on_a_line_of_its_own_that_the_state_is_lost() {
-    let mut worker = Worker::bash();
-    let lost = format!("the shell ended with status 137; {NOTHING_ELSE}");
-    for (code, printed) in
-        [("kill -9 $$", ""), ("printf part; kill -9 $$", "part\n"), ("echo; kill -9 $$", "\n")]
-    {
-        let response = worker.call(code);
-        assert_eq!((response.state, response.hint.as_deref()), (State::Reset, Some(&*lost)), "{response:?}");
-        assert_eq!(response.stdout, format!("{printed}{lost}\n"), "{code:?}");
-    }
-    let restored = worker.call("printf part; exit 3");
-    assert_eq!((restored.state, restored.stdout.as_str()), (State::Restored, "partexit\n"));
-    worker.end();
 }
 
 /// A fork has the traps of the shell until it removes them, which this one never comes to.
@@ -354,7 +326,6 @@ fn a_fork_does_not_hand_on_its_older_state() {
     let response = worker.call("kill -HUP $!; wait $!; kill -9 $$");
     assert_eq!((response.outcome, response.state), (Outcome::Exited, State::Reset), "{response:?}");
     assert_eq!(worker.output("echo [$w]"), "[]\n");
-    worker.end();
 }
 
 /// Every token and marker of the driver, and those of the reports of the first calls.
@@ -383,7 +354,6 @@ fn no_value_is_taken_for_a_token_of_the_driver() {
         assert_eq!(response.answer.content, token);
         assert_eq!(worker.output(recall), recalled, "restored");
     }
-    worker.end();
 }
 
 #[test]
@@ -399,7 +369,6 @@ fn an_answer_that_looks_like_a_token_does_not_lose_the_state_of_a_new_session() 
                 "{name}={token}: {response:?}"
             );
             assert_eq!(worker.output("echo $v"), "1\n");
-            worker.end();
         }
     }
 }
@@ -416,5 +385,4 @@ fn a_restored_shell_has_nothing_of_the_driver() {
     end_interpreter(&worker, Signal::SIGHUP);
     let response = worker.call("echo $x; declare -p | grep ' __rlm'; [ -t 0 ] && echo terminal");
     assert_eq!((response.state, response.stdout.as_str()), (State::Restored, "2\nterminal\n"));
-    worker.end();
 }

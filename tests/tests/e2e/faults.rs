@@ -39,7 +39,6 @@ fn a_call_on_a_full_disk_is_answered_with_the_fault_in_its_hint() {
         assert_eq!(response.hint, Some(fault));
     }
     assert_eq!(log(&worker).matches("No space left").count(), 1, "it is logged once");
-    worker.end();
 }
 
 /// Lets a call of a worker set a large answer while no file of the worker may grow beyond a limit.
@@ -65,7 +64,6 @@ fn write_beyond_the_limit(mut worker: Worker, set_answer: &str) {
     let told: Vec<_> = lines.iter().map(|line| (line.seq, line.session.is_some())).collect();
     assert_eq!(told, [(2, true), (3, false)]);
     assert_eq!(log(&worker).matches("File too large").count(), 2, "one line of two faults");
-    worker.end();
 }
 
 #[test]
@@ -86,7 +84,6 @@ fn code_beyond_a_file_size_limit_is_refused_and_the_session_goes_on() {
         assert!(hint.starts_with(&fault), "{hint}");
         let code = if noun == "shell" { "echo $kept" } else { "print(kept)" };
         assert_eq!(worker.output(code), "1\n");
-        worker.end();
     }
 }
 
@@ -94,7 +91,6 @@ fn code_beyond_a_file_size_limit_is_refused_and_the_session_goes_on() {
 fn a_file_size_limit_of_the_host_is_the_sessions_too() {
     let mut worker = Worker::bash();
     assert_eq!(worker.call("(ulimit -f 1; head -c 5000 /dev/zero >big)").exit_code, Some(153));
-    worker.end();
 }
 
 #[test]

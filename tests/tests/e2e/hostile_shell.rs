@@ -203,7 +203,6 @@ fn functions_named_like_builtins() {
         ("/bin/echo $?", "1\n"),
     ];
     calls(&mut worker, &session);
-    worker.end();
 }
 
 #[test]
@@ -219,7 +218,6 @@ fn aliases_named_like_builtins_and_reserved_words() {
         ("builtin echo real", "real\n"),
     ];
     calls(&mut worker, &session);
-    worker.end();
 }
 
 #[test]
@@ -231,7 +229,6 @@ fn a_limit_of_file_sizes() {
     let response = worker.call("echo file >f");
     assert_eq!((response.outcome, response.exit_code), (Outcome::Exited, Some(153)), "{response:?}");
     assert_eq!(worker.output("echo on; echo file >f; cat f"), "on\nfile\n");
-    worker.end();
 }
 
 /// A shell may bear a state for a while before it is replaced.
@@ -250,7 +247,6 @@ fn states_that_a_shell_may_not_survive_do_not_end_the_session() {
             worker.call(code);
         }
         assert_eq!(worker.output("cd /; echo $PWD >/dev/null; echo free"), "free\n", "{changes:?}");
-        worker.end();
     }
 }
 
@@ -264,7 +260,6 @@ fn a_working_directory_that_is_removed() {
     // A new shell cannot start there, so it starts at the root.
     worker.call("exit");
     assert_eq!(worker.output("pwd"), format!("{}\n", worker.fs_root().display()));
-    worker.end();
 }
 
 #[test]
@@ -274,7 +269,6 @@ fn a_time_limit_on_prompts_does_not_end_the_idle_shell() {
     // Longer than the limit: if it applied, the shell would be gone.
     std::thread::sleep(std::time::Duration::from_millis(1300));
     assert_eq!(worker.output("echo $TMOUT"), "1\n");
-    worker.end();
 }
 
 /// This ends bash 5.2 itself, by a bug of its own; its state is restored.
@@ -285,5 +279,4 @@ fn a_line_editing_mode_does_no_harm() {
     let response = worker.call("set -o vi");
     assert!(matches!(response.state, State::Kept | State::Restored), "{response:?}");
     assert_eq!(worker.output("echo $x"), "1\n");
-    worker.end();
 }

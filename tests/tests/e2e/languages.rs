@@ -96,7 +96,6 @@ macro_rules! sessions {
             fn $test() {
                 let mut worker = crate::languages::Language::$language.start();
                 crate::languages::calls(&mut worker, &[$(($code, crate::languages::Expected::from($expected))),*]);
-                worker.end();
             }
         )*
     };

@@ -36,7 +36,6 @@ fn is_stopped(code: &str, partial: &str) {
     assert!(response.stdout.starts_with(partial), "{code:?}: {response:?}");
     let kept = "echo $kept; stty -a | diff - before && echo sane; jobs -r";
     assert_eq!(worker.output(kept), "1\nsane\n", "after {code:?}");
-    worker.end();
 }
 
 cases! { is_stopped:
@@ -70,7 +69,6 @@ fn a_wait_for_a_background_job() {
         "[1]+  Running                 sleep 1000 &\n",
         "the job was not the call's"
     );
-    worker.end();
 }
 
 #[test]
@@ -98,7 +96,6 @@ fn a_shell_that_ignores_the_interrupt_is_replaced_and_its_state_restored() {
     assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Restored), "{response:?}");
     assert!(response.execution_time < 2.2);
     assert_eq!(worker.output("echo on"), "on\n");
-    worker.end();
 }
 
 #[test]
@@ -127,7 +124,6 @@ fn an_interrupt_stops_the_call_and_keeps_the_session() {
         assert_eq!(worker.output("echo $? $x"), "130 1\n");
         std::fs::remove_file(started).unwrap();
     }
-    worker.end();
 }
 
 /// The interrupt may come while the shell starts a program, and throw it back twice: once at once, and once when that program
@@ -146,7 +142,6 @@ fn an_interrupt_between_two_programs_keeps_the_session() {
         assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept), "{response:?}");
         assert_eq!(worker.output("rm begun; echo $x"), format!("{round}\n"));
     }
-    worker.end();
 }
 
 /// A shell that an interrupt throws out of the driver's report would take its next commands from there.
@@ -168,7 +163,6 @@ fn an_interrupt_runs_nothing_that_the_code_reads() {
         }
     }
     assert_eq!(worker.output("ls ran 2>&1"), "ls: cannot access 'ran': No such file or directory\n");
-    worker.end();
 }
 
 /// The driver types at the terminal where a shell that was thrown back reads its commands, and nowhere else.
@@ -182,7 +176,6 @@ fn code_that_reads_the_terminal_gets_end_of_file_and_no_line_of_the_driver() {
         assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept), "{response:?}");
         assert_eq!(response.stdout, "[]\n[]\n[]\n", "{reader}");
     }
-    worker.end();
 }
 
 /// The interrupt may hit the part of the driver that restores the traps. Before code that mentions traps, a part runs that
@@ -212,7 +205,6 @@ fn an_interrupt_just_before_the_code_loses_no_trap() {
         worker.signal(Signal::SIGINT);
         check(&mut worker, round);
     }
-    worker.end();
 }
 
 #[test]
@@ -224,7 +216,6 @@ fn an_interrupt_trap_of_the_users_runs() {
     worker.signal(Signal::SIGINT);
     let response = worker.receive();
     assert_eq!((response.stdout.as_str(), response.state), ("caught\nout\n", State::Kept));
-    worker.end();
 }
 
 /// Even right before a call: the interrupt passes through two processes.
@@ -235,7 +226,6 @@ fn an_interrupt_while_idle_does_nothing(language: Language) {
         worker.signal(Signal::SIGINT);
         assert_eq!(worker.output(language.pick("echo $x", "print(x)")), "1\n");
     }
-    worker.end();
 }
 
 fn interrupts_at_any_moment_never_lose_the_session_or_the_step(language: Language) {
@@ -259,7 +249,6 @@ fn interrupts_at_any_moment_never_lose_the_session_or_the_step(language: Languag
         }
     }
     assert!(worker.output(language.pick("y=300; echo $x $y", "y = 300; print(x, y)")).ends_with("1 300\n"));
-    worker.end();
 }
 
 #[test]
@@ -272,7 +261,6 @@ fn limits_that_meet_the_end_of_the_call_never_lose_the_session() {
         assert_eq!(response.state, State::Kept, "{response:?}");
     }
     assert_eq!(worker.output("echo $x"), "1\n");
-    worker.end();
 }
 
 #[test]
@@ -290,7 +278,6 @@ fn interrupts_from_within_the_session_never_wedge_it() {
     rlm_tests::wait_until("the interrupts are over", || worker.processes().len() <= idle);
     worker.call("true");
     assert_eq!(worker.output("echo on"), "on\n");
-    worker.end();
 }
 
 #[test]
@@ -300,5 +287,4 @@ fn a_large_answer_outlives_a_time_limit() {
     let response = worker.call_with("sleep 1000", json!({"timeout": 0.2}));
     assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept));
     assert_eq!(response.answer.content.len(), 30_000_000);
-    worker.end();
 }

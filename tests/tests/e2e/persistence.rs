@@ -71,7 +71,6 @@ fn working_directory_and_umask_persist() {
         worker.output("pwd; umask; cd - >/dev/null; basename \"$PWD\""),
         format!("{}/a b/c\n0027\nrlm_fs\n", worker.fs_root().display())
     );
-    worker.end();
 }
 
 #[test]
@@ -95,7 +94,6 @@ fn jobs_persist() {
     });
     std::fs::write(worker.fs_root().join("gate"), "front\n").unwrap();
     assert_eq!(worker.receive().stdout, "cat gate\nfront\n");
-    worker.end();
 }
 
 #[test]
@@ -104,7 +102,6 @@ fn last_background_pid_persists() {
     let printed = worker.output("true & echo $!");
     let pid = printed.lines().nth(1).unwrap().to_owned();
     assert!(worker.output("echo $!").lines().any(|line| line == pid));
-    worker.end();
 }
 
 #[test]
@@ -121,7 +118,6 @@ fn nothing_of_the_driver_is_open_or_set() {
     let seen = worker.output("set; declare -p; declare -f; compgen -v; env; export -p; trap; history; jobs; shopt -p; set -o; dirs; hash 2>&1");
     assert!(!seen.contains("__rlm"), "{seen}");
     assert!(!seen.contains("/proc/"), "{seen}");
-    worker.end();
 }
 
 #[test]
@@ -138,5 +134,4 @@ fn a_thousand_calls_leave_no_descriptor_open() {
     rlm_tests::wait_until("there are no more descriptors than before", || {
         count(&worker).iter().zip(before).all(|(now, before)| *now <= before)
     });
-    worker.end();
 }

@@ -22,7 +22,6 @@ fn a_session_without_limits_has_none() {
     let info = worker.info();
     assert_eq!((info.limits, cgroup(&worker)), (Limits::default(), None));
     assert!(info.usage.cpu_seconds > Some(0.0), "{info:?}");
-    worker.end();
 }
 
 #[test]
@@ -37,7 +36,6 @@ fn limits_are_in_force_and_told() {
     for pid in [worker.pid(), worker.server()] {
         assert!(!limits(pid).contains("1048576"), "the worker itself has no limit");
     }
-    worker.end();
 }
 
 #[test]
@@ -58,7 +56,6 @@ fn a_file_at_its_limit_is_an_error_of_the_program_that_writes_it() {
     let response = worker.call("kept = 1; open('big', 'wb').write(b'x' * 20000)");
     assert_eq!(response.exception.unwrap().kind, "OSError");
     assert_eq!(worker.value("kept"), "1");
-    worker.end();
 }
 
 #[test]
@@ -79,7 +76,6 @@ fn a_process_at_its_limit_of_cpu_time_ends_and_the_session_goes_on() {
     assert_eq!(response.outcome, Outcome::Crashed);
     assert!(hint(&response).contains("SIGXCPU"), "{response:?}");
     assert_eq!(worker.value("1 + 1"), "2");
-    worker.end();
 }
 
 #[test]
@@ -95,7 +91,6 @@ fn memory_beyond_the_limit_is_refused_and_the_session_goes_on() {
         assert!(hint(&response).contains("the kernel killed processes"), "{response:?}");
     }
     assert_eq!(worker.value("1 + 1"), "2");
-    worker.end();
 }
 
 #[test]
@@ -105,7 +100,6 @@ fn a_limit_of_processes_that_has_no_effect_is_told() {
     let log = fs::read_to_string(worker.control.log_file()).unwrap_or_default();
     let told = log.contains("RLM_LIMIT_PROCESSES has no effect");
     assert_eq!((limit.value, told), (100, limit.mechanism.is_none()), "{log}");
-    worker.end();
 }
 
 /// The session's cgroup, if the machine lets the worker create one.

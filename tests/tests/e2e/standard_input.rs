@@ -28,7 +28,6 @@ fn programs_that_read_end_by_themselves_in_good_time() {
             response.stdout == printed || code.contains(" -i") && response.stdout.ends_with(printed);
         assert!(is_whole, "{code:?}: {:?}", response.stdout);
     }
-    worker.end();
 }
 
 sessions! { Bash:
@@ -49,5 +48,4 @@ fn a_background_reader_is_stopped_as_at_a_terminal() {
     worker.output("cat & pid=$!; until [[ $(ps -o state= $pid) == T ]]; do sleep 0.01; done");
     let jobs = worker.output("jobs");
     assert!(jobs.contains("Stopped"), "{jobs}");
-    worker.end();
 }

@@ -39,7 +39,6 @@ fn incomplete_code_is_an_error_at_once() {
     let here = worker.call("cat <<EOF | cat\nline");
     assert!(here.stdout.ends_with("(wanted `EOF')\nline\n"), "{here:?}");
     assert_eq!(worker.output("echo still here"), "still here\n");
-    worker.end();
 }
 
 /// Each piece of code, and what it prints, in a session of its own, which goes on.
@@ -83,7 +82,6 @@ fn code_of_every_shape() {
     ] {
         let mut worker = Worker::bash();
         calls(&mut worker, &[(code, output), ("echo next", "next\n")]);
-        worker.end();
     }
 }
 
@@ -104,5 +102,4 @@ fn a_broken_condition_is_only_a_syntax_error() {
         assert!(response.stdout.starts_with("bash: "), "{code:?}: {response:?}");
         assert_eq!(worker.output("[[ $x == 1 ]] && echo yes; jobs -r | wc -l"), "yes\n1\n", "after {code:?}");
     }
-    worker.end();
 }

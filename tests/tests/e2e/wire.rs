@@ -52,7 +52,6 @@ fn malformed_requests_are_answered_and_nothing_is_lost() {
         worker.send(format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)).as_bytes());
         refused(&worker.receive(), -1, "recursion limit");
         assert_eq!(worker.output(show), "kept\n");
-        worker.end();
     }
 }
 
@@ -75,7 +74,6 @@ fn many_requests_at_once_are_answered_in_their_order() {
         let response: Response = serde_json::from_slice(&document).unwrap();
         assert_eq!((response.seq, response.stdout), (seq, format!("{seq}\n")));
     }
-    worker.end();
 }
 
 #[test]
@@ -89,7 +87,6 @@ fn a_reader_of_the_command_fifo_is_there_while_a_response_is_not_read() {
     }
     worker.receive();
     assert_eq!(worker.output("echo on"), "on\n");
-    worker.end();
 }
 
 /// The test is for the last reader of a host, held by a process that it forks until that executes its program.
@@ -116,7 +113,6 @@ fn a_response_is_not_lost_to_a_reader_that_the_host_forked() {
         check(&worker.receive_bytes(), seq);
     }
     assert_eq!(worker.output("echo on"), "on\n");
-    worker.end();
 }
 
 /// Such a host waits for a writer when the worker has written already.
@@ -134,7 +130,6 @@ fn a_host_that_opens_the_fifo_to_wait_gets_a_response_that_was_written_before() 
         drop(copy);
     }
     assert_eq!(worker.output("echo on"), "on\n");
-    worker.end();
 }
 
 #[test]
@@ -158,7 +153,6 @@ fn a_host_that_holds_the_fifo_for_reading_and_writing_gets_each_response() {
         drop(holder);
         assert_eq!(worker.output("echo on"), "on\n");
     }
-    worker.end();
 }
 
 /// The next response on a reader that stays open.
@@ -193,7 +187,6 @@ fn a_host_that_forks_all_the_time_gets_each_response_with_its_end() {
     }
     drop(last_copy);
     assert_eq!(worker.output("echo on"), "on\n");
-    worker.end();
 }
 
 /// It gave up on the first, or does not wait its turn.
@@ -213,7 +206,6 @@ fn a_late_response_is_alone_in_its_reading() {
         assert_eq!(worker.receive().seq, second);
     }
     assert_eq!(worker.output("echo on"), "on\n");
-    worker.end();
 }
 
 #[test]
@@ -230,7 +222,6 @@ fn a_host_that_closes_in_the_middle_of_a_response_gets_the_next_one_alone() {
             assert_eq!(worker.output("echo on"), "on\n");
         }
     }
-    worker.end();
 }
 
 /// A hang-up or an end of file before the response would look like the response of a dead worker.
@@ -245,7 +236,6 @@ fn a_reader_that_does_not_wait_sees_no_end_of_file_before_the_response() {
             let response = worker.receive_from(&reader);
             assert_eq!(response.seq, seq);
         }
-        worker.end();
     }
 }
 
@@ -269,7 +259,6 @@ fn bytes_between_documents_get_one_answer_however_many_they_are() {
             drop(kept);
         }
     }
-    worker.end();
 }
 
 #[test]
@@ -329,6 +318,5 @@ fn no_worker_takes_an_inotify_instance() {
             links.map(|link| std::fs::read_link(link.unwrap().path()).unwrap_or_default()).collect();
         assert!(kinds.iter().any(|kind| kind.ends_with("anon_inode:[signalfd]")), "{kinds:?}");
         assert!(!kinds.iter().any(|kind| kind.to_string_lossy().contains("inotify")), "{kinds:?}");
-        worker.end();
     }
 }

@@ -38,7 +38,6 @@ fn a_shell_completes_its_names_and_is_not_changed() {
     worker.call("(exit 5)");
     complete(&worker, "ec");
     assert_eq!(worker.output("echo $?"), "5\n");
-    worker.end();
 }
 
 #[test]
@@ -57,7 +56,6 @@ fn an_interpreter_completes_its_names_and_is_not_changed() {
     let response = worker.call("1 / 0");
     assert!(response.result.unwrap().contains("<cell 3>"));
     assert_eq!((response.stdout.as_str(), response.answer.content.as_str()), ("", "kept"));
-    worker.end();
 }
 
 #[test]
@@ -68,5 +66,4 @@ fn an_interpreter_that_has_ended_knows_nothing_and_the_next_call_says_so() {
     let response = ask(&worker, json!({"op": "complete", "code": "ec"}));
     assert_eq!((response.outcome, response.state, response.result), (Outcome::Error, State::Kept, None));
     assert_eq!(worker.call("echo on").state, State::Reset);
-    worker.end();
 }

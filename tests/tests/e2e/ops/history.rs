@@ -53,7 +53,6 @@ fn the_digest_matches_the_response() {
             assert_eq!(told, digest_by_python(&response), "{code:?}");
             assert_eq!((entry.op, entry.code.as_str(), entry.variables), (Operation::Execute, *code, None));
         }
-        worker.end();
     }
 }
 
@@ -89,7 +88,6 @@ fn resets_and_variables_are_lines_among_the_calls() {
         let lines = fs::read_to_string(worker.control.history_file()).unwrap();
         let reset: Value = serde_json::from_str(lines.lines().nth(3).unwrap()).unwrap();
         assert_eq!((&reset["op"], reset.get("variables")), (&json!("reset"), None));
-        worker.end();
     }
 }
 
@@ -101,5 +99,4 @@ fn variables_over_the_limit_are_listed_by_name() {
     let entry = history(&worker).pop().unwrap();
     let kept: Vec<&str> = entry.variables.as_ref().unwrap().keys().map(String::as_str).collect();
     assert_eq!((kept, entry.variables_omitted), (vec!["a", "c"], vec!["b".to_owned()]));
-    worker.end();
 }

@@ -48,7 +48,6 @@ fn a_shell_is_described() {
     let fresh = info(&worker);
     assert_eq!(fs::canonicalize(fresh.cwd.unwrap()).unwrap(), fs::canonicalize(worker.fs_root()).unwrap());
     assert_eq!((fresh.calls, fresh.answer_ready), (1, false));
-    worker.end();
 }
 
 #[test]
@@ -61,7 +60,6 @@ fn every_python_is_described() {
         assert_eq!((told.language.as_str(), told.version), ("python", version));
         assert_eq!(told.pid, Some(worker.interpreter().as_raw()));
         assert!(told.cwd.unwrap().ends_with("/rlm_fs/d"));
-        worker.end();
     }
 }
 
@@ -79,7 +77,6 @@ fn asking_changes_nothing_in_a_shell() {
     }
     assert_eq!(worker.output(look), expected);
     assert!(expected.starts_with("4 3 4 1 "), "{expected}");
-    worker.end();
 }
 
 #[test]
@@ -101,7 +98,6 @@ fn memory_is_that_of_all_processes() {
         let after = info(&worker).memory_bytes;
         assert!(after > before + (100 << 20), "{before} {after}");
         assert!(after < before + (200 << 20), "{before} {after}");
-        worker.end();
     }
 }
 
@@ -112,7 +108,6 @@ fn an_answer_costs_no_time() {
             (0..50).map(|_| ask(&worker, json!({"op": "info"})).execution_time).fold(f64::MAX, f64::min);
         // On an idle machine a tenth of that, in a release build.
         assert!(fastest < 0.001, "{fastest}");
-        worker.end();
     }
 }
 
@@ -134,7 +129,6 @@ fn info_does_not_start_a_new_interpreter() {
         let response = worker.call("");
         assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset));
         assert!(info(&worker).pid.is_some());
-        worker.end();
     }
 }
 
@@ -152,5 +146,4 @@ fn a_session_at_work_in_the_background_answers_at_once() {
     info(&worker);
     assert!(begun.elapsed() < AT_ONCE);
     reset(&worker);
-    worker.end();
 }

@@ -32,7 +32,6 @@ fn in_python_they_are_gone_however_the_call_ended() {
     worker.signal(Signal::SIGINT);
     assert_eq!(worker.receive().outcome, Outcome::Interrupted);
     assert_eq!(worker.value(LEFT), "[]");
-    worker.end();
 }
 
 #[test]
@@ -56,7 +55,6 @@ fn they_wait_for_their_call() {
         set(&worker, json!({"__rlm_icpt_a_2": "c"}));
         reset(&worker);
         assert_eq!(worker.output(left), "\n");
-        worker.end();
     }
 }
 
@@ -74,7 +72,6 @@ fn in_python_their_finalizers_run_in_the_call() {
     let response = worker.call_with("__rlm_icpt_a_1 = Last(forever); x = 1", json!({"timeout": 0.3}));
     assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept), "{response:?}");
     assert_eq!(worker.value(&format!("(x, {LEFT})")), "(1, [])");
-    worker.end();
 }
 
 #[test]
@@ -105,7 +102,6 @@ fn in_bash_they_disappear_without_a_trace() {
             assert_eq!(left, expected, "{code}");
         }
     }
-    worker.end();
 }
 
 /// The user's DEBUG trap runs before the user's commands, and never before the worker's.
@@ -133,7 +129,5 @@ fn in_bash_a_debug_trap_sees_nothing_of_them() {
             let (found, expected) = (worker.call(code), plain.call(code));
             assert_eq!((found.stdout, found.stderr), (expected.stdout, expected.stderr), "{setup}: {code}");
         }
-        plain.end();
-        worker.end();
     }
 }

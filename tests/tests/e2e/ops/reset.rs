@@ -37,7 +37,6 @@ fn nothing_of_a_shell_is_left() {
         (&*expected, State::Kept, 3)
     );
     assert_eq!((response.answer.ready, response.answer.content.as_str()), (false, ""));
-    worker.end();
 }
 
 #[test]
@@ -58,7 +57,6 @@ fn nothing_of_a_namespace_is_left() {
         // Cells are numbered by call, across interpreters.
         let traceback = worker.call("1 / 0").result.unwrap();
         assert!(traceback.contains("File \"<cell 4>\", line 1"), "{traceback}");
-        worker.end();
     }
 }
 
@@ -68,7 +66,6 @@ fn programs_of_every_kind_are_ended(language: Language) {
     reset(&worker);
     assert_eq!(programs(&worker), [""; 0]);
     assert_eq!(worker.output(language.pick("jobs; echo on", "print('on')")), "on\n");
-    worker.end();
 }
 
 /// Resets a session right after code has brought it into a state.
@@ -102,7 +99,6 @@ fn no_state_of_a_shell_keeps_it_from_ending() {
         assert_eq!(programs(&worker), [""; 0], "{state:?}");
         assert_eq!(worker.output("echo on; [ -t 0 ] && stty -a | grep -o ' echo '"), "on\n", "{state:?}");
     }
-    worker.end();
 }
 
 #[test]
@@ -123,7 +119,6 @@ fn no_state_of_an_interpreter_keeps_it_from_ending() {
         reset_from(&mut worker, state);
         assert_eq!(worker.value("1 + 1"), "2", "{state:?}");
     }
-    worker.end();
 }
 
 fn pending_output_is_in_the_response(language: Language) {
@@ -139,7 +134,6 @@ program = subprocess.Popen(['sh', '-c', 'until [ -e go ]; do sleep 0.01; done; e
     let late = language.pick(("late\n", ""), ("", "late\n"));
     assert_eq!((response.stdout.as_str(), response.stderr.as_str()), late);
     assert_eq!(worker.output(language.pick("echo on", "print('on')")), "on\n");
-    worker.end();
 }
 
 #[test]
@@ -151,7 +145,6 @@ fn a_dead_interpreter_is_replaced_without_a_hint() {
         reset(&worker);
         let response = worker.call("");
         assert_eq!((response.outcome, response.state, response.hint), (Outcome::Ok, State::Kept, None));
-        worker.end();
     }
 }
 
@@ -168,7 +161,6 @@ fn a_reset_after_every_way_a_call_can_end() {
         reset(&worker);
         reset(&worker);
         assert_eq!(worker.call("").outcome, Outcome::Ok);
-        worker.end();
     }
 }
 
@@ -192,7 +184,6 @@ fn tools_limits_and_the_environment_stay() {
             response.hint.unwrap(),
             "the call was stopped after its time limit of 5 s; the session's state is kept"
         );
-        worker.end();
     }
 }
 
@@ -205,7 +196,6 @@ fn a_session_is_reset_as_often_as_its_host_likes() {
             reset(&worker);
         }
         assert_eq!([worker.pid(), worker.server()].map(open_descriptors), before);
-        worker.end();
     }
 }
 
@@ -247,7 +237,6 @@ fn an_interpreter_that_cannot_be_started_is_an_error_and_the_next_call_tries_aga
         assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset), "{response:?}");
         assert!(response.hint.unwrap().starts_with("the session was reset before"));
         assert_eq!(response.answer.content, "");
-        worker.end();
     }
 }
 

@@ -24,7 +24,6 @@ fn a_dead_interpreter_is_replaced_first_and_a_hint_says_so(language: Language) {
     let show = language
         .pick("echo ${x-gone} $y $RLM_CONTENT", "print(globals().get('x', 'gone'), y, answer['content'])");
     assert_eq!(worker.output(show), "gone 1 answer\n");
-    worker.end();
 }
 
 /// The interrupts arrive at any stage of the request: nothing reports its progress.
@@ -42,5 +41,4 @@ fn an_interrupt_does_not_stop_a_set(language: Language) {
     let response = worker.receive();
     assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Kept), "{response:?}");
     assert_eq!(worker.output(language.pick("echo ${#m[@]} $z", "print(len(m), z)")), "60000 1\n");
-    worker.end();
 }

@@ -55,7 +55,6 @@ fn a_shell_without_descriptors_is_replaced_at_once() {
     assert_eq!((response.exit_code, response.hint.as_deref()), (None, Some(hint)));
     assert!(response.stdout.trim().is_empty(), "nothing is added to the output of a set: {response:?}");
     assert_eq!(worker.output("echo [$x$a]").trim(), "[]");
-    worker.end();
 }
 
 #[test]
@@ -83,7 +82,6 @@ fn values_survive_the_round_trip() {
     let mut worker = worker.into_inner();
     assert!(!worker.fs_root().join("pwned").exists(), "a value was evaluated");
     assert_eq!(worker.output("compgen -v | grep -c __rlm; env | grep -c '^[slm]='"), "0\n0\n");
-    worker.end();
 }
 
 #[test]
@@ -104,7 +102,6 @@ fn values_of_every_kind() {
         worker.output("declare -p arr none nothing; echo \"${map[k k]} ${map[k]} ${#map[@]}\"; declare -p map | cut -c 1-10"),
         "declare -a arr=([0]=\"x\" [1]=\"2\" [2]=\"false\")\ndeclare -a none=()\ndeclare -A nothing=()\n-0 v 2\ndeclare -A\n"
     );
-    worker.end();
 }
 
 #[test]
@@ -126,7 +123,6 @@ fn the_largest_values() {
         "variable `big` has 1048578 bytes of JSON, more than the limit of 1048576: put large data into a file of the session's directory"
     );
     assert_eq!(worker.output("echo ${#l[@]}"), "100000\n");
-    worker.end();
 }
 
 #[test]
@@ -164,7 +160,6 @@ fn one_refused_variable_sets_none() {
     );
     set(&worker, json!({"a": "new", "b": 1}));
     assert_eq!(worker.output("echo $a $b; declare -F b"), "new 1\nb\n");
-    worker.end();
 }
 
 #[test]
@@ -181,7 +176,6 @@ fn attributes_evaluate_nothing() {
         format!("{value}|{value}|{value}|{value}|aB|aB|{value}|old\n")
     );
     assert_eq!(worker.output("bash -c 'echo \"$ex ${i-unset}\"'; ls"), format!("{value} unset\n"));
-    worker.end();
 }
 
 /// Brings the shell into a state, sets variables of all kinds, and checks them and everything that must not change.
@@ -202,7 +196,6 @@ fn check_in(state: &str) {
     let expected = [value, value, "", value, "3", "unset"].join("\0") + "\0";
     assert!(response.stdout.contains(&expected), "{state:?}: {response:?}");
     assert_eq!(response.state, State::Kept, "{state:?}");
-    worker.end();
 }
 
 #[test]
@@ -254,7 +247,6 @@ fn nothing_else_of_the_shell_changes() {
     assert_eq!(worker.output("echo $?; set -x"), "1\n");
     set(&worker, json!({"a": 2}));
     assert_eq!(worker.output("echo $a"), "+++ echo 2\n2\n");
-    worker.end();
 }
 
 #[test]
@@ -265,7 +257,6 @@ fn the_output_of_a_job_is_kept_for_the_next_call() {
     worker.wait_for_file("done");
     set(&worker, json!({"x": 1}));
     assert_eq!(worker.output("echo $x"), "late\n1\n");
-    worker.end();
 }
 
 #[test]
@@ -286,7 +277,6 @@ fn a_shell_that_is_busy_with_a_trap_is_stopped_at_the_limit() {
     assert_eq!(worker.output("echo $x"), "1\n");
     set(&worker, json!({"y": 2}));
     assert_eq!(worker.output("echo $y"), "2\n");
-    worker.end();
 }
 
 #[test]
@@ -302,7 +292,6 @@ fn variables_that_change_the_shell_itself() {
     );
     set(&worker, json!({"PATH": "/usr/bin:/bin", "IFS": null, "LC_ALL": null}));
     assert_eq!(worker.output("/bin/sh -c 'echo $PATH'; ls"), "/usr/bin:/bin\n");
-    worker.end();
 }
 
 #[test]
@@ -333,5 +322,4 @@ fn invalid_requests_are_refused() {
     let hint = ask_as(&worker, &deep).hint.unwrap();
     assert_eq!(hint, "variable `x` is nested 200000 levels deep, more than the limit of 100");
     assert_eq!(set(&worker, Value::Object(serde_json::Map::new())).outcome, Outcome::Ok);
-    worker.end();
 }

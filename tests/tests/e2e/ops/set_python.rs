@@ -45,7 +45,6 @@ fn values_survive_the_round_trip() {
         Ok(())
     });
     checked.unwrap();
-    worker.into_inner().end();
 }
 
 #[test]
@@ -93,7 +92,6 @@ fn values_are_those_of_json_loads_in_every_python() {
         worker.value("getattr(sys, 'set_int_max_str_digits', lambda n: n)(640)");
         assert_eq!(ask_as(&worker, &request).outcome, Outcome::Ok, "whatever Python's limit on digits is");
         assert_eq!(worker.value("values[-1] % 10**9"), (1_000_000_000 - 234_567_890).to_string());
-        worker.end();
     }
 }
 
@@ -118,7 +116,6 @@ fn the_largest_values() {
     assert_eq!((response.outcome, response.state), (Outcome::Error, State::Kept));
     assert!(response.hint.unwrap().starts_with("variable `big` has 1048577 bytes of JSON"));
     assert_eq!(worker.value("'fits' in dir()"), "False");
-    worker.end();
 }
 
 #[test]
@@ -152,7 +149,6 @@ fn one_refused_variable_sets_none() {
         // Names are normalised as in code, whatever characters spell them.
         set(&worker, json!({"ﬁ": 1, "größe": 2, "match": 3, "_": 4, "list": 5, "ℌ": 6}));
         assert_eq!(worker.value("fi, ﬁ, größe, match, _, list, H"), "(1, 1, 2, 3, 4, 5, 6)");
-        worker.end();
     }
 }
 
@@ -177,7 +173,6 @@ fn variables_are_set_whatever_the_cells_have_done() {
         let response = worker.call("x, y");
         let shown = response.result.unwrap_or_default();
         assert!(shown == "([1, {'k': 'é'}], 1.5)" || response.exception.is_some(), "{state:?}: {shown}");
-        worker.end();
     }
 }
 
@@ -199,7 +194,6 @@ fn old_values_may_run_finalizers() {
     assert!(response.hint.unwrap().starts_with("the interpreter ended with status 7; "));
     set(&worker, json!({"x": 5}));
     assert_eq!(worker.value("x"), "5");
-    worker.end();
 }
 
 #[test]
@@ -213,7 +207,6 @@ fn an_interpreter_busy_with_a_signal_handler_is_replaced_at_the_limit() {
     assert!(response.hint.unwrap().ends_with("; nothing was set"));
     set(&worker, json!({"x": 2}));
     assert_eq!(worker.value("x"), "2");
-    worker.end();
 }
 
 #[test]
@@ -237,5 +230,4 @@ fn memory_that_runs_out_sets_nothing() {
     }
     set(&worker, json!({"old": 3}));
     assert_eq!(worker.value("old"), "3");
-    worker.end();
 }

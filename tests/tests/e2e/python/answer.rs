@@ -93,7 +93,6 @@ fn a_cell_that_raises_may_have_set_the_answer() {
     let mut worker = Worker::python();
     let response = super::raises(&mut worker, "answer['content'] = 'kept'; 1 / 0", "ZeroDivisionError");
     assert_eq!(response.answer, Answer { ready: false, content: "kept".to_owned() });
-    worker.end();
 }
 
 #[test]
@@ -114,5 +113,4 @@ fn the_call_that_makes_the_answer_something_else_than_a_dict_is_told_how_to_fini
     assert_eq!(worker.call("answer = {'ready': True, 'content': 'x'}").hint, None);
     assert!(worker.call("answer = answer['content']").hint.is_some());
     assert_eq!(worker.call("del answer").hint, None);
-    worker.end();
 }

@@ -36,7 +36,6 @@ fn the_end_of_the_process_is_answered_at_once() {
     crashes(&mut worker, "import ctypes; ctypes.string_at(0)", "was ended by SIGSEGV");
     crashes(&mut worker, "import os; os.abort()", "was ended by SIGABRT");
     crashes(&mut worker, "import signal; signal.alarm(1)\nwhile True: pass", "was ended by SIGALRM");
-    worker.end();
 }
 
 /// The kernel has not reported its death when the request arrives, so it goes to the dead interpreter.
@@ -58,7 +57,6 @@ fn an_interpreter_that_is_killed_right_before_a_request_is_replaced_and_nothing_
         assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset), "{response:?}");
         assert!(response.hint.as_ref().unwrap().contains("was ended by SIGKILL"), "{response:?}");
     }
-    worker.end();
 }
 
 #[test]
@@ -73,7 +71,6 @@ fn exhausting_the_stack_in_c_is_answered_at_once() {
             outcome => assert_eq!((outcome, response.state), (Outcome::Error, State::Kept), "{response:?}"),
         }
         assert_eq!(worker.value("1 + 1"), "2", "{}", python.display());
-        worker.end();
     }
 }
 
@@ -82,7 +79,6 @@ fn output_before_the_end_is_returned() {
     let mut worker = Worker::python();
     let response = worker.call("import os, sys\nprint('out'); print('err', file=sys.stderr); os._exit(0)");
     assert_eq!((response.stdout.as_str(), response.stderr.as_str()), ("out\n", "err\n"));
-    worker.end();
 }
 
 #[test]
@@ -99,7 +95,6 @@ fn another_program_in_its_place_is_noticed() {
         // The other program is killed as soon as it is noticed, so its own output may be lost.
         let response = worker.call("import os; print('before', flush=True); os.execv('/bin/true', ['true'])");
         assert_eq!((response.outcome, response.stdout.as_str()), (Outcome::Crashed, "before\n"));
-        worker.end();
     }
 }
 
@@ -128,7 +123,6 @@ fn a_forked_child_never_answers() {
     // A child that lives on does not block the session.
     assert_eq!(worker.value("import time\nif os.fork() == 0: time.sleep(1000)\n5"), "5");
     assert_eq!(worker.value("1 + 1"), "2");
-    worker.end();
 }
 
 #[test]
@@ -146,7 +140,6 @@ fn a_child_that_is_forked_where_no_cell_runs_never_answers() {
     for number in 0..20 {
         assert_eq!(worker.value(&format!("{number} + 1")), (number + 1).to_string());
     }
-    worker.end();
 }
 
 sessions! { Python:
@@ -174,7 +167,6 @@ fn an_interpreter_that_loses_its_connection_says_how() {
     assert_eq!((response.outcome, response.state), (Outcome::Crashed, State::Reset));
     assert!(response.hint.unwrap().contains("lost its connection to the worker"));
     assert_eq!(worker.value("1 + 1"), "2");
-    worker.end();
 }
 
 #[test]
@@ -187,7 +179,6 @@ fn closed_descriptors_are_restored() {
         worker.value("os.read(0, 1), sorted(os.listdir('/proc/self/fd')), kept"),
         "(b'', ['0', '1', '2', '3'], 1)"
     );
-    worker.end();
 }
 
 #[test]
@@ -217,7 +208,6 @@ fn a_lost_state_is_told_in_the_result_of_calls_only_and_not_in_the_history() {
         history.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let has_result: Vec<bool> = entries.iter().map(|entry| entry.has_result).collect();
     assert_eq!(has_result, [&[true], &lost[..], &[false, false]].concat());
-    worker.end();
 }
 
 #[test]
@@ -227,7 +217,6 @@ fn programs_of_a_dead_interpreter_are_ended() {
     assert_eq!(worker.call(code).outcome, Outcome::Crashed);
     let left = worker.processes();
     assert!(left.iter().all(|(_, name)| name != "sleep"), "{left:?}");
-    worker.end();
 }
 
 #[test]
@@ -239,7 +228,6 @@ fn a_session_crashes_as_often_as_it_likes() {
         assert_eq!(worker.call("import os; os._exit(1)").outcome, Outcome::Crashed);
     }
     assert_eq!([worker.pid(), worker.server()].map(open_descriptors), before);
-    worker.end();
 }
 
 #[test]
@@ -250,5 +238,4 @@ fn a_crash_while_the_host_sends_much_code_is_one_answer() {
         assert_eq!(worker.call_with(&code, json!({})).outcome, Outcome::Crashed);
         assert_eq!(worker.value("1 + 1"), "2");
     }
-    worker.end();
 }

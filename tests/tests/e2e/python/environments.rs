@@ -38,7 +38,6 @@ fn the_namespace_begins_with_what_is_documented() {
     );
     let stack = "import sys; sys._getframe().f_back, sys.argv, __name__, sys.modules['__main__'].__dict__ is globals()";
     assert_eq!(worker.value(stack), "(None, [''], '__main__', True)");
-    worker.end();
 }
 
 /// A virtual environment made by `python -m venv`.
@@ -63,7 +62,6 @@ fn a_virtual_environment_is_the_sessions_own() {
             format!("('{}', True)", venv.display())
         );
         assert_eq!(worker.value("import subprocess; subprocess.check_output(['python3', '-c', 'import of_the_venv; print(of_the_venv.x)'])"), "b'7\\n'");
-        worker.end();
     }
 }
 
@@ -81,7 +79,6 @@ fn c_extensions_of_a_virtual_environment_work_behind_the_jail_too() {
         assert_eq!(response.answer.content, "[[0 1 2]\n [3 4 5]]");
         assert!(!response.answer.ready, "an array has no truth value");
         assert_eq!(worker.value("np.linalg.inv(np.eye(2)).tolist()"), "[[1.0, 0.0], [0.0, 1.0]]");
-        worker.end();
     }
 }
 
@@ -170,7 +167,6 @@ fn the_session_only_sees_allowed_variables() {
         ),
         "(False, False, 'dumb')"
     );
-    worker.end();
 }
 
 #[test]
@@ -178,7 +174,6 @@ fn text_is_utf_8_whatever_the_locale() {
     for locale in ["C", "POSIX", "en_US.ISO-8859-1"] {
         let mut worker = Setup::python().env("LANG", locale).env("LC_ALL", locale).start();
         assert_eq!(worker.output("print('ä€😀')"), "ä€😀\n", "{locale}");
-        worker.end();
     }
 }
 
@@ -190,5 +185,4 @@ fn a_worker_is_found_by_its_name_in_a_directory_that_moved() {
     }
     let mut worker: Worker = Setup::python().program(dir.path().join("rlm-worker-python")).start();
     assert_eq!(worker.value("1 + 1"), "2");
-    worker.end();
 }

@@ -51,7 +51,6 @@ SyntaxError: no binding for nonlocal 'y' found",
     }
     let response = raises(&mut worker, "x = = 1", "SyntaxError");
     assert_eq!(response.exception.unwrap().message, "invalid syntax (<cell 7>, line 1)");
-    worker.end();
 }
 
 #[test]
@@ -71,7 +70,6 @@ KeyError: 'k'";
     // The last expression is compiled separately, and still has its own line number.
     let found = traceback(&mut worker, "x = 1\n\nf()", "KeyError");
     assert!(found.contains("File \"<cell 3>\", line 3, in <module>\n    f()\n"), "{found}");
-    worker.end();
 }
 
 /// A traceback without the lines that mark a position within a line: they differ between versions.
@@ -128,7 +126,6 @@ ZeroDivisionError: division by zero";
     raise ValueError('alone')
 ValueError: alone"
     );
-    worker.end();
 }
 
 #[test]
@@ -151,7 +148,6 @@ fn an_exception_group_shows_its_members() {
     +------------------------------------";
             assert_eq!(response.result.unwrap(), expected);
         }
-        worker.end();
     }
 }
 
@@ -167,7 +163,6 @@ fn an_error_deep_in_a_library_shows_its_frames_and_none_of_ours() {
     let last =
         "json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2";
     assert!(found.ends_with(&format!("{last} (char 1)")), "{found}");
-    worker.end();
 }
 
 #[test]
@@ -181,7 +176,6 @@ fn an_await_shows_no_frame_of_the_loop() {
     raise RuntimeError('r')
 RuntimeError: r";
     assert_eq!(without_marks(&traceback(&mut worker, "await f()", "RuntimeError")), expected);
-    worker.end();
 }
 
 #[test]
@@ -204,7 +198,6 @@ Traceback (most recent call last):
     raise KeyError('new') from old
 KeyError: 'new'";
     assert_eq!(without_marks(&found), expected);
-    worker.end();
 }
 
 #[test]
@@ -215,7 +208,6 @@ fn sources_of_cells_outlive_a_cleared_line_cache() {
     let found = traceback(&mut worker, "f()", "ZeroDivisionError");
     assert!(found.contains("  File \"<cell 1>\", line 2, in f\n    1 / 0  # here\n"), "{found}");
     assert_eq!(worker.value("import inspect\ninspect.getsource(f)"), "'def f():\\n    1 / 0  # here\\n'");
-    worker.end();
 }
 
 #[test]
@@ -227,7 +219,6 @@ fn a_traceback_without_the_library_shows_no_frame_of_ours() {
   File \"<cell 1>\", line 2, in f
 ZeroDivisionError: division by zero";
     assert_eq!(traceback(&mut worker, "await f()", "ZeroDivisionError"), expected);
-    worker.end();
 }
 
 #[test]
@@ -247,7 +238,6 @@ thread.start(); thread.join()";
     assert_eq!((response.outcome, response.stdout.as_str()), (Outcome::Ok, ""));
     assert!(response.stderr.starts_with("Exception ignored"), "{}", response.stderr);
     assert!(response.stderr.ends_with("OSError: in del\n"), "{}", response.stderr);
-    worker.end();
 }
 
 #[test]
@@ -279,7 +269,6 @@ fn nothing_that_a_cell_raises_ends_the_session() {
         assert_eq!(worker.value("x"), "'kept'", "{code}");
     }
     assert_eq!(worker.value("import asyncio\nawait asyncio.sleep(0, x)"), "'kept'");
-    worker.end();
 }
 
 #[test]
@@ -290,7 +279,6 @@ fn an_exception_that_cannot_be_shown_is_still_named() {
     let response = raises(&mut worker, code, "Mute");
     assert_eq!(response.exception.unwrap().message, "<Mute that cannot be shown>");
     assert!(response.result.unwrap().contains("  File \"<cell 1>\", line 4, in <module>\n"));
-    worker.end();
 }
 
 #[test]
@@ -306,7 +294,6 @@ fn a_nul_does_not_end_the_source() {
     let response = worker.call("x\0");
     assert_eq!(response.outcome, Outcome::Error, "{response:?}");
     assert_eq!(worker.value("x"), "1");
-    worker.end();
 }
 
 const TAMPERING: [&str; 12] = [
@@ -345,7 +332,6 @@ fn a_cell_that_tampers_with_the_library_harms_only_itself() {
         worker.output("def f(n):\n    return 1 / n");
         worker.output(tampering);
         check_tampered(&mut worker, tampering);
-        worker.end();
     }
 }
 
@@ -361,7 +347,6 @@ fn a_cell_that_tampers_with_all_of_the_library_harms_only_itself() {
         .collect();
     worker.output(&(imports.to_owned() + &all.join("\n")));
     check_tampered(&mut worker, "all");
-    worker.end();
 }
 
 #[test]
@@ -375,7 +360,6 @@ fn lines_are_counted_as_python_counts_them() {
         assert!(found.contains("line 5, in <module>\n    f()\n"), "{end:?}: {found}");
         assert!(found.contains("line 4, in f\n    raise ValueError('here')\n"), "{end:?}: {found}");
     }
-    worker.end();
 }
 
 #[test]
@@ -388,7 +372,6 @@ fn a_cell_may_contain_whatever_a_file_may() {
     worker.value("import warnings");
     let warning = worker.call("if x is 5: pass").stderr;
     assert!(warning.contains("SyntaxWarning") && warning.contains("\n  if x is 5: pass\n"), "{warning}");
-    worker.end();
 }
 
 #[test]
@@ -402,5 +385,4 @@ fn an_await_that_is_stopped_shows_no_frame_of_ours() {
             "{text}"
         );
     }
-    worker.end();
 }

@@ -48,7 +48,6 @@ fn they_set_the_answer_in_every_python() {
             assert_eq!(answer(&mut worker, code), content, "{python:?}: {code}");
             worker.output("answer['ready'] = False");
         }
-        worker.end();
     }
 }
 
@@ -101,7 +100,6 @@ fn their_errors_show_no_frame_of_ours() {
     let message = response.exception.unwrap().message;
     assert!(message.contains(&format!("'{}…'", "é".repeat(80))), "{message}");
     assert_eq!(response.answer, Answer::default());
-    worker.end();
 }
 
 #[test]
@@ -118,7 +116,6 @@ fn they_belong_to_the_session() {
     // An interpreter that replaces a dead one has them too.
     worker.call("import os; os._exit(1)");
     assert_eq!(answer(&mut worker, "FINAL('after')"), "after");
-    worker.end();
 }
 
 #[test]
@@ -134,12 +131,10 @@ fn without_the_flag_they_do_not_exist() {
         }
         set(&worker, json!({"FINAL": 1}));
         assert_eq!(worker.value("FINAL"), "1");
-        worker.end();
     }
     let mut bash = Setup::bash().env("RLM_FINAL_FUNCTIONS", "1").start();
     assert_eq!(bash.output("type FINAL 2>/dev/null; echo $?"), "1\n");
     assert_eq!(ask(&bash, json!({"op": "info"})).outcome, Outcome::Ok);
-    bash.end();
 }
 
 #[test]
@@ -162,5 +157,4 @@ fn a_bad_flag_and_a_tool_of_the_same_name_are_refused() {
     let endpoint = ExistingEndpoint::start();
     let mut worker = endpoint.tools_for(Setup::python()).env("RLM_ROOT_TOOL_NAMES", r#"["FINAL"]"#).start();
     assert_eq!(worker.value("FINAL.__doc__"), "'The root tool FINAL: it runs on the host.'");
-    worker.end();
 }

@@ -39,5 +39,4 @@ fn ten_thousand_cells_leave_nothing_behind() {
         // Five percent, and the memory that the allocator may hold back at one moment and not at the other.
         assert!(after <= before + before / 20 + 128, "{before} KiB before, {after} KiB after");
     }
-    worker.end();
 }

@@ -35,7 +35,6 @@ fn modules_are_refused_to_cells_and_not_to_the_library() {
         worker.value("import urllib.parse, http.client, socketserver; urllib.parse.quote('a b')"),
         "'a%20b'"
     );
-    worker.end();
 }
 
 #[test]
@@ -46,14 +45,12 @@ fn builtins_are_refused_to_cells_and_not_to_the_library() {
         raises(&mut worker, &format!("{name}('1')"), &refusal);
     }
     assert_eq!(worker.value("import collections; collections.namedtuple('P', 'x')(1)"), "P(x=1)");
-    worker.end();
 }
 
 #[test]
 fn without_configuration_nothing_is_refused() {
     let mut worker = Worker::python();
     assert_eq!(worker.value("import socket; open('/etc/passwd').close(); eval('1')"), "1");
-    worker.end();
 }
 
 fn jailed(python: &std::path::Path) -> Setup {
@@ -108,7 +105,6 @@ fn the_jail_refuses_outside_files_on_every_python() {
         assert_eq!(response.exception.unwrap().kind, "PermissionError");
         assert_eq!(fs::read_to_string(outside.path().join("file")).unwrap(), "secret");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
-        worker.end();
     }
 }
 
@@ -138,7 +134,6 @@ fn inside_the_jail_everything_works_on_every_python() {
         );
         assert_eq!(worker.value("multiprocessing.Pool(1).map(len, ['abc'])"), "[3]");
         assert!(worker.call("1 / 0").result.unwrap().contains("    1 / 0"));
-        worker.end();
     }
 }
 
@@ -157,5 +152,4 @@ fn allowed_paths_are_open() {
         worker.value("import os\nopen('../allowed/f', 'w').write('x'); os.listdir('../allowed')"),
         "['f']"
     );
-    worker.end();
 }

@@ -50,7 +50,6 @@ fn a_debugger_quits_at_its_prompt() {
         assert!(response.stdout.ends_with("(Pdb) \n"), "{:?}", response.stdout);
         assert_eq!(worker.value("import sys\nx, sys.gettrace()"), "(5, None)");
     }
-    worker.end();
 }
 
 #[test]
@@ -59,5 +58,4 @@ fn an_inner_interpreter_ends() {
     let response = worker.call("import code; code.interact()");
     assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Kept), "{response:?}");
     assert_eq!(worker.value("1 + 1"), "2");
-    worker.end();
 }

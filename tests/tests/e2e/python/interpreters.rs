@@ -88,5 +88,4 @@ roots"
     );
     let answer = worker.call("answer = {'ready': 1, 'content': b'bytes'}").answer;
     assert_eq!(answer, Answer { ready: true, content: "bytes".to_owned() });
-    worker.end();
 }

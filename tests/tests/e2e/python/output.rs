@@ -46,7 +46,6 @@ fn every_way_to_write_is_seen() {
         "",
         "<cell 18>:1: UserWarning: careful\n  warnings.warn('careful')\n",
     );
-    worker.end();
 }
 
 #[test]
@@ -67,7 +66,6 @@ fn a_logger_set_up_in_an_earlier_cell_goes_on() {
     );
     check(&mut worker, "import os; os.close(2)", "", "");
     check(&mut worker, "log.info('back')", "", "INFO back\n");
-    worker.end();
 }
 
 #[test]
@@ -86,7 +84,6 @@ for i in range(100):
     let stdout: String = (0..100).map(|i| format!("print {i}\nwrite\n{}", echo(i))).collect();
     let stderr: String = (0..100).map(|i| format!("err {i}\nerr\n")).collect();
     check(&mut worker, code, &stdout, &stderr);
-    worker.end();
 }
 
 #[test]
@@ -128,7 +125,6 @@ fn streams_are_restored_whatever_a_cell_does_to_them() {
         assert_eq!(worker.value("os.get_blocking(1), os.get_blocking(2)"), "(True, True)", "{code}");
         assert_eq!(worker.value("sys.__stdout__ is sys.stdout, sys.stdout.fileno()"), "(True, 1)", "{code}");
     }
-    worker.end();
 }
 
 #[test]
@@ -140,7 +136,6 @@ print('outside')
 captured.getvalue()";
     let response = worker.call(code);
     assert_eq!((response.stdout.as_str(), response.result.as_deref()), ("outside\n", Some("'inside\\n'")));
-    worker.end();
 }
 
 #[test]
@@ -157,7 +152,6 @@ fn any_text_and_any_bytes_arrive() {
     check(&mut worker, "n = os.write(1, b'\\xff\\xfe ok \\xc3')", "\u{fffd}\u{fffd} ok \u{fffd}", "");
     let code = "for _ in range(50):\n    for byte in '🎉'.encode(): n = os.write(1, bytes([byte]))";
     check(&mut worker, code, &"🎉".repeat(50), "");
-    worker.end();
 }
 
 #[test]
@@ -187,5 +181,4 @@ fn streams_that_a_cell_wraps_lose_nothing() {
 sys.stdout = Tee(sys.stdout); print('held')";
     assert_eq!(worker.output(tee), "held\n");
     assert_eq!(worker.output("print('next')"), "next\n");
-    worker.end();
 }

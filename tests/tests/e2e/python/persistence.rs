@@ -187,7 +187,6 @@ def g(n):
         worker.output(&format!("source = inspect.getsource({name})"));
         assert_eq!(worker.output("print(source, end='')"), source, "{name}");
     }
-    worker.end();
 }
 
 #[test]
@@ -199,7 +198,6 @@ fn modules_in_the_working_directory_can_be_imported_and_hide_no_others() {
         worker.value("import helper, string, sys\nhelper.value, string.digits, sys.path[-1]"),
         "(5, '0123456789', '')"
     );
-    worker.end();
 }
 
 #[test]
@@ -219,7 +217,6 @@ threading.Thread(target=work).start()
     // The thread does this while no cell runs.
     worker.wait_for_file("worked");
     assert_eq!(worker.value("read"), "['go']");
-    worker.end();
 }
 
 #[test]
@@ -237,5 +234,4 @@ fn whatever_a_cell_does_to_its_loop_the_next_one_can_await() {
         assert_eq!(worker.value("await asyncio.sleep(0, 'slept')"), "'slept'", "after {code:?}");
         assert_eq!(worker.value("asyncio.run(asyncio.sleep(0, 'ran'))"), "'ran'", "after {code:?}");
     }
-    worker.end();
 }

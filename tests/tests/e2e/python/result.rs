@@ -42,7 +42,6 @@ fn the_result_is_the_repr_of_the_last_expression() {
             assert_eq!(response.result.as_deref(), result, "{code:?}");
         }
     }
-    worker.end();
 }
 
 #[test]
@@ -58,7 +57,6 @@ fn a_repr_runs_as_part_of_its_cell() {
     raises(&mut worker, "R(exit)", "SystemExit");
     raises(&mut worker, "R(lambda: 5)", "TypeError");
     assert_eq!(worker.value("R(lambda: 'still here')"), "still here");
-    worker.end();
 }
 
 #[test]
@@ -73,7 +71,6 @@ fn a_long_result_keeps_head_and_tail() {
     assert!(result.len() < 1100);
     let response = worker.call_with("'a' * 50_000_000", json!({"max_output_bytes": 60_000_000}));
     assert_eq!((response.result.unwrap().len(), response.truncated), (50_000_002, None));
-    worker.end();
 }
 
 #[test]
@@ -85,5 +82,4 @@ fn lone_surrogates_are_replaced() {
     let response = raises(&mut worker, "raise ValueError('a\\udcffb')", "ValueError");
     assert_eq!(response.exception.unwrap().message, "a\u{fffd}b");
     assert!(response.result.unwrap().ends_with("ValueError: a\u{fffd}b"));
-    worker.end();
 }

@@ -1,5 +1,7 @@
 //! Intercepted cells: the code that runs differs from the code as written, which is the one that is shown.
 
+use std::path::Path;
+
 use rlm_core::protocol::{Outcome, Response, State};
 use rlm_tests::{Setup, Worker, pythons};
 use serde_json::json;
@@ -54,6 +56,15 @@ fn intercepted(worker: &mut Worker, written: &str, calls: &[&str]) -> Response {
     worker.call_with(&code, json!({"source": written}))
 }
 
+/// A session in which `f` runs, and one in which its calls must have been intercepted.
+fn called_and_intercepted(python: &Path) -> [Worker; 2] {
+    [format!("return {VALUE}"), "exit('it was called')".to_owned()].map(|body| {
+        let mut worker = Setup::python_at(python).start();
+        worker.output(&format!("def f(*args, **kwargs): {body}"));
+        worker
+    })
+}
+
 /// The part of a response that a person sees.
 fn shown(response: Response) -> (Outcome, State, String, String, Option<String>) {
     (response.outcome, response.state, response.stdout, response.stderr, response.result)
@@ -62,16 +73,11 @@ fn shown(response: Response) -> (Outcome, State, String, String, Option<String>)
 #[test]
 fn everything_shown_is_as_if_the_calls_had_run_in_every_python() {
     for python in pythons() {
-        let mut called = Setup::python_at(&python).start();
-        let mut worker = Setup::python_at(&python).start();
-        called.output(&format!("def f(*args, **kwargs): return {VALUE}"));
-        worker.output("def f(*args, **kwargs): exit('it was called')");
+        let [mut called, mut worker] = called_and_intercepted(&python);
         for (written, calls) in CELLS {
             let expected = shown(called.call(written));
             assert_eq!(shown(intercepted(&mut worker, written, calls)), expected, "{python:?}: {written}");
         }
-        called.end();
-        worker.end();
     }
 }
 
@@ -91,7 +97,6 @@ fn definitions_keep_their_source_as_written() {
         "{traceback}"
     );
     assert_eq!(worker.value("[line for line in linecache.cache['<cell 1>'][2]]").matches("rlm").count(), 0);
-    worker.end();
 }
 
 #[test]
@@ -130,7 +135,6 @@ fn a_source_that_does_not_match_the_code_is_ignored() {
     assert_eq!(syntax.exception.unwrap().kind, "SyntaxError");
     let refused = worker.call_with("x", json!({"source": 1}));
     assert_eq!(refused.hint.as_deref(), Some("field `source` is the number 1, expected a string"));
-    worker.end();
 }
 
 /// A source that this Python cannot parse gets this Python's error: the host's parser may know another version.
@@ -155,18 +159,13 @@ fn a_source_that_cannot_be_parsed_is_an_error_and_nothing_runs() {
             assert_eq!(worker.value("x"), "'as it was'", "{python:?}: {written}");
             called.value("x");
         }
-        called.end();
-        worker.end();
     }
 }
 
 #[test]
 fn warnings_are_as_if_the_calls_had_run_in_every_python() {
     for python in pythons() {
-        let mut called = Setup::python_at(&python).start();
-        let mut worker = Setup::python_at(&python).start();
-        called.output(&format!("def f(*args, **kwargs): return {VALUE}"));
-        worker.output("def f(*args, **kwargs): exit('it was called')");
+        let [mut called, mut worker] = called_and_intercepted(&python);
         let cells: &[(&str, &[&str])] = &[
             ("a = f(); '\\d'; a is 1", &["f()"]),
             ("a = f('\\d')", &["f('\\d')"]),
@@ -198,8 +197,6 @@ fn warnings_are_as_if_the_calls_had_run_in_every_python() {
             };
             assert_eq!(shown(found), expected, "{python:?}: {written}");
         }
-        called.end();
-        worker.end();
     }
 }
 
@@ -226,7 +223,6 @@ fn the_source_is_compared_up_to_a_length() {
     let source = "1,\n".repeat(1_000_000);
     let response = worker.call_with("1 / 0", json!({"source": source, "timeout": 20}));
     assert!(response.result.unwrap().contains("\n    1 / 0\n"), "{:?}", response.outcome);
-    worker.end();
 }
 
 #[test]
@@ -241,7 +237,6 @@ fn code_of_the_deepest_nesting_keeps_the_positions_of_the_source() {
         traceback.starts_with("Traceback (most recent call last):\n  File \"<cell 1>\", line 93, in"),
         "{traceback}"
     );
-    worker.end();
 }
 
 #[test]
@@ -258,5 +253,4 @@ fn a_cell_that_is_stopped_shows_its_source_as_written() {
             || traceback.contains("line 3, in <module>\n    while True:\n"),
         "{traceback}"
     );
-    worker.end();
 }

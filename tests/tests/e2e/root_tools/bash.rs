@@ -45,7 +45,6 @@ fn results_of_every_pickle_protocol_are_read() {
         worker.output("give surrogate"),
         "a\u{fffd}\n".replace('\u{fffd}', "a\u{fffd}").replace("aa", "a")
     );
-    worker.end();
 }
 
 #[test]
@@ -134,7 +133,6 @@ fn an_answer_that_asks_for_more_than_data_is_refused() {
     let text = worker.output("hostile; ls");
     assert!(text.contains("Error: the answer to hostile cannot be read: result is refused: "), "{text}");
     assert!(text.contains("os.system") && !text.contains("owned\n"), "{text}");
-    worker.end();
 }
 
 #[test]
@@ -187,5 +185,4 @@ fn an_endpoint_that_is_gone_or_speaks_in_chunks() {
             "Error: cannot reach the root-tool endpoint http://127.0.0.1:{port}: Connection refused (os error 111)\n1\n"
         )
     );
-    worker.end();
 }

@@ -32,7 +32,6 @@ with ThreadPoolExecutor(4) as pool: list(pool.map(lambda _: hang(), range(4)))";
     let show =
         language.pick("builtin echo $x; give str", "print(x); print(give('str') * threading.active_count())");
     assert_eq!(worker.output(show), "1\ntext\n");
-    worker.end();
 }
 
 fn a_tool_that_does_not_answer_in_time_is_an_error(language: Language) {
@@ -41,7 +40,6 @@ fn a_tool_that_does_not_answer_in_time_is_an_error(language: Language) {
     let call = "try: hang()\nexcept RuntimeError as error: print('Error:', error)\nprint(1)";
     let printed = worker.output(language.pick("hang; builtin echo $?", call));
     assert_eq!(printed, "Error: hang: no answer within 0.3 s\n1\n");
-    worker.end();
 }
 
 #[test]

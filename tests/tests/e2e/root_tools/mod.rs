@@ -19,6 +19,5 @@ fn for_both(setup: fn() -> Setup, test: impl Fn(&mut Worker, &str)) {
     for serialization in ["pickle", "json"] {
         let mut worker = start(setup(), &endpoint, serialization);
         test(&mut worker, serialization);
-        worker.end();
     }
 }

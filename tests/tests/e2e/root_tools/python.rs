@@ -49,7 +49,6 @@ fn results_of_every_pickle_protocol_are_read_by_every_python() {
             worker.value("all(protocol(n, kind) == give(kind) for n in range(6) for kind in ['dict', 'bytes', 'set', 'tuple', 'big', 'surrogate'])"),
             "True"
         );
-        worker.end();
     }
 }
 
@@ -110,7 +109,6 @@ fn an_answer_that_asks_for_more_than_data_is_refused() {
         read(&mut worker, r"b'c__builtin__\nset\n.'"),
         "byte 17: class set as a value refused: only plain data is read"
     );
-    worker.end();
 }
 
 #[test]
@@ -144,5 +142,4 @@ fn an_endpoint_that_is_gone_is_an_error_and_one_that_comes_back_is_found() {
     drop(endpoint);
     let message = failure(&mut worker, "give('str')");
     assert!(message.starts_with("cannot reach the root-tool endpoint http://127.0.0.1:"), "{message}");
-    worker.end();
 }

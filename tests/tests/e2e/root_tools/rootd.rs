@@ -187,8 +187,6 @@ fn tools_are_programs_too() {
     let response = python.call("broken()");
     let exception = response.exception.unwrap();
     assert!(exception.kind == "RuntimeError" && exception.message.contains("no luck"), "{exception:?}");
-    bash.end();
-    python.end();
 }
 
 #[test]
@@ -209,8 +207,6 @@ fn another_rollouts_secret_opens_nothing_and_no_process_shows_a_secret() {
         }
     }
     assert_eq!(bash.output("count x"), "1\n");
-    bash.end();
-    python.end();
 }
 
 #[test]
@@ -222,8 +218,6 @@ fn a_unix_socket_works_as_well() {
     let [mut bash, mut python] = rootd.both();
     assert_eq!(bash.output("count four"), "4\n");
     assert_eq!(python.value("count('four'), count('a')"), "(4, 1)");
-    bash.end();
-    python.end();
 }
 
 #[test]

@@ -540,7 +540,7 @@ def test_odd_signatures_are_served_in_every_way(start: Any) -> None:
 
 
 def received(client: socket.socket, is_whole: Callable[[bytearray], bool]) -> bytes:
-    """What comes until it is whole."""
+    """The bytes that come until the document is whole."""
     got = bytearray()
     while not is_whole(got):
         piece = client.recv(10_000)

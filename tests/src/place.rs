@@ -97,6 +97,16 @@ impl Place {
         command
     }
 
+    /// Removes what a killed program left below its directory for temporary files, which only it could remove.
+    ///
+    /// # Panics
+    /// It cannot be removed.
+    pub fn remove_temporary(&self) {
+        for left in fs::read_dir(self.path("tmp")).unwrap() {
+            fs::remove_dir_all(left.unwrap().path()).unwrap();
+        }
+    }
+
     /// The running processes of the place.
     #[must_use]
     pub fn processes(&self) -> Vec<(Pid, String)> {

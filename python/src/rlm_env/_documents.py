@@ -217,7 +217,7 @@ _KINDS: dict[type, dict[str, _Kind]] = {
 }
 """The fields of each class."""
 _INFO = {name: kind for name, kind in _KINDS[Info].items() if name not in ("limits", "usage", "builtin", "confinement")}
-"""Those that every worker reports."""
+"""Fields that every worker reports."""
 _NOTHING = {cls: dict.fromkeys(_KINDS[cls]) for cls in (Limits, Usage)}
 
 _ABSENT = object()

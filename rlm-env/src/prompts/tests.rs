@@ -5,6 +5,7 @@ use std::fs;
 
 use minijinja::context;
 use serde_json::json;
+use similar::{DiffTag, TextDiff};
 
 use super::tools::RootToolsDoc;
 use super::*;
@@ -49,33 +50,22 @@ fn section(name: &str, text: &str, base: Option<(&str, &str)>) -> String {
 
 /// The changes from one text to another: how many lines stay (`=`), how many go (`-`, with the first), each new one (`+`).
 fn changes(old: &str, new: &str) -> String {
-    let (old, new) = (old.lines().collect::<Vec<_>>(), new.lines().collect::<Vec<_>>());
-    // The number of lines that both have in common from a line of each on.
-    let mut common = vec![vec![0; new.len() + 1]; old.len() + 1];
-    for (i, j) in (0..old.len()).rev().flat_map(|i| (0..new.len()).rev().map(move |j| (i, j))) {
-        common[i][j] =
-            if old[i] == new[j] { common[i + 1][j + 1] + 1 } else { common[i + 1][j].max(common[i][j + 1]) };
+    let diff = TextDiff::from_lines(old, new);
+    let (mut text, old) = (String::new(), diff.old_slices());
+    for op in diff.ops() {
+        let (tag, before, after) = op.as_tag_tuple();
+        if tag == DiffTag::Equal {
+            text += &format!("= {}\n", before.len());
+            continue;
+        }
+        if !before.is_empty() {
+            text += &format!("- {}: {}\n", before.len(), old[before.start].trim_end_matches('\n'));
+        }
+        for line in &diff.new_slices()[after] {
+            text += &format!("+ {}\n", line.trim_end_matches('\n'));
+        }
     }
-    let (mut i, mut j) = (0, 0);
-    let mut steps = Vec::new();
-    while i < old.len() || j < new.len() {
-        let (sign, line) = if i < old.len() && j < new.len() && old[i] == new[j] {
-            ('=', old[i])
-        } else if i < old.len() && (j == new.len() || common[i + 1][j] >= common[i][j + 1]) {
-            ('-', old[i])
-        } else {
-            ('+', new[j])
-        };
-        i += usize::from(sign != '+');
-        j += usize::from(sign != '-');
-        steps.push((sign, line));
-    }
-    let runs = steps.chunk_by(|(one, _), (next, _)| one == next).map(|run| match run[0] {
-        ('+', _) => run.iter().map(|(_, line)| format!("+ {line}\n")).collect(),
-        ('-', first) => format!("- {}: {first}\n", run.len()),
-        _ => format!("= {}\n", run.len()),
-    });
-    runs.collect()
+    text
 }
 
 /// A directory with one file.

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value as Json};
 
-use super::sub_llm::LEAST_COMPLETION;
+/// Fewest tokens of a completion that are worth a request.
+pub const LEAST_COMPLETION: u64 = 256;
 
 /// Fields that bound the tokens of a completion.
 const MAX_TOKENS: [&str; 2] = ["max_tokens", "max_completion_tokens"];

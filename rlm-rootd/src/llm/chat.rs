@@ -7,7 +7,8 @@ use serde_json::{Map, Value as Json};
 use super::bounds::check_bounds;
 use super::error::SubCallError;
 use super::message::ChatMessage;
-use super::sub_llm::{SubLlm, new_id, new_request_id};
+use super::request_ids::new_request_id;
+use super::sub_llm::{SubLlm, new_id};
 use crate::ledger::Exhausted;
 
 /// Longest id of a batch or request that a caller may give, in characters.

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value as Json};
 
+use super::bounds::LEAST_COMPLETION;
 use super::error::{SubCallError, SubLlmError};
 use super::message::{ChatMessage, as_reply};
 use super::models::Models;
 use super::reply::Reply;
+use super::request_ids::new_request_id;
 use super::root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
 use super::rules::{ErrorKind, names_word};
-use super::sub_llm::{LEAST_COMPLETION, SubLlm, SubLlmOptions, new_id, new_request_id};
+use super::sub_llm::{SubLlm, SubLlmOptions, new_id};
 use crate::ledger::{Estimate, Ledger};
 
 /// A deadline this near counts as passed.

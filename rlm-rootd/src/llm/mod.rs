@@ -44,6 +44,7 @@ mod wire;
 
 pub use api::Api;
 pub use batch_tool::{LlmBatch, LlmQuery};
+pub use bounds::LEAST_COMPLETION;
 pub use budget_tool::BudgetTool;
 pub use chat::ChatError;
 pub use error::{SubCallError, SubLlmError};
@@ -64,6 +65,6 @@ pub use root_model::{
     ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RetryObserver, RootModel,
 };
 pub use rules::{NullContent, Rules, ServerRules};
-pub use sub_llm::{Completion, LEAST_COMPLETION, SubLlm, SubLlmOptions, check_sampling};
+pub use sub_llm::{Completion, SubLlm, SubLlmOptions, check_sampling};
 pub use tool_loop::ChatTools;
 pub use wire::new_call_id;

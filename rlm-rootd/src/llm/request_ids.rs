@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use super::sub_llm::new_request_id;
+use uuid::Builder;
 
 /// The ids of a request.
 #[derive(Debug)]
@@ -34,6 +34,11 @@ impl<'a> RequestIds<'a> {
     pub(super) fn renew_key(&mut self) {
         (self.key, self.body) = (new_request_id(), None);
     }
+}
+
+/// A unique id for a request: a UUID, since some servers take no other (starlette-context, which llama-cpp-python has).
+pub(super) fn new_request_id() -> String {
+    Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes()).into_uuid().to_string()
 }
 
 #[cfg(test)]

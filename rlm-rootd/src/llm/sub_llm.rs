@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
-use uuid::Builder;
 
-use super::bounds::{bound, check_bounds, choices};
+use super::bounds::{LEAST_COMPLETION, bound, check_bounds, choices};
 use super::boxed::last_boxed;
 use super::error::{SubCallError, SubLlmError};
 use super::exchange::{Request, Sender};
@@ -16,15 +15,13 @@ use super::message::{ChatMessage, as_reply, prompt_tokens};
 use super::models::Models;
 use super::record::Recorder;
 use super::reply::{Reply, ReplyContent};
+use super::request_ids::new_request_id;
 use super::tool_loop::ChatTools;
 use crate::ledger::{Budget, Estimate, Ledger, Usage};
 use crate::tool::RootTool;
 
 /// Fields that are not sampling parameters.
 const RESERVED: [&str; 5] = ["messages", "model", "stream", "tools", "tool_choice"];
-
-/// Fewest tokens of a completion that are worth a request.
-pub const LEAST_COMPLETION: u64 = 256;
 
 /// Options of a rollout's sub-LLM.
 #[derive(Clone, Debug)]
@@ -278,9 +275,4 @@ impl SubLlm {
 /// A unique name for a batch.
 pub(super) fn new_id() -> String {
     format!("{:016x}", fastrand::u64(..))
-}
-
-/// A unique id for a request: a UUID, since some servers take no other (starlette-context, which llama-cpp-python has).
-pub(super) fn new_request_id() -> String {
-    Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes()).into_uuid().to_string()
 }

@@ -195,10 +195,7 @@ fn killing_either_end_of_the_fifos_in_the_middle_of_a_call_leaves_nothing() {
         wait_until("every process is gone", || place.processes().is_empty());
         std::fs::remove_file(begun).unwrap();
     }
-    // A client that is killed cannot remove its directory.
-    for left in std::fs::read_dir(place.path("tmp")).unwrap() {
-        std::fs::remove_dir_all(left.unwrap().path()).unwrap();
-    }
+    place.remove_temporary();
 }
 
 #[test]

@@ -297,6 +297,7 @@ fn servers_end_when_the_command_is_killed() {
         wait_until("nothing is left", || servers.place.processes().is_empty());
         std::fs::remove_file(waiting).unwrap();
     }
+    servers.place.remove_temporary();
 }
 
 #[test]

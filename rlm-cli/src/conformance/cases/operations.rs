@@ -151,8 +151,9 @@ fn info_fields(worker: &mut Worker<'_>) -> Check {
         "limits",
         "usage",
     ];
-    // Only the built-in Python has it.
+    // Only the built-in Python, and a confined session, have these.
     expected.extend(info.get("builtin").map(|_| "builtin"));
+    expected.extend(info.get("confinement").map(|_| "confinement"));
     names("fields of `info`", &expected, &info)?;
     fields(&json!({"protocol": 1, "calls": 0, "answer_ready": false}), &info)?;
     let is_well_typed = ["language", "version", "worker_version"].iter().all(|name| info[name].is_string())

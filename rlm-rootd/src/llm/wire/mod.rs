@@ -82,7 +82,7 @@ impl Api {
         }
     }
 
-    /// What came of a reply before an error: its usage, and the texts of its pieces if it came in some.
+    /// The part of a reply that came before an error: its usage, and the texts of its pieces if it came in some.
     pub(super) fn part(self, mut native: Json, text: &str) -> Json {
         if let Some(fields) = native.as_object_mut() {
             fields.retain(|name, _| !["error", "status"].contains(&name.as_str()));

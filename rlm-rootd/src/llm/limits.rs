@@ -38,6 +38,16 @@ impl ModelLimits {
     }
 }
 
+/// True if two names are of the same model: Gemini lists `models/NAME`, Ollama `NAME:latest`.
+#[must_use]
+pub fn is_same_model(one: &str, other: &str) -> bool {
+    let [one, other] = [one, other].map(|name| {
+        let name = name.strip_prefix("models/").unwrap_or(name);
+        name.strip_suffix(":latest").unwrap_or(name)
+    });
+    one == other
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -55,9 +55,9 @@ pub use forms::{
 };
 pub use http_model::HttpModel;
 pub use key::Key;
-pub use limits::ModelLimits;
+pub use limits::{ModelLimits, is_same_model};
 pub use message::{ChatMessage, call_arguments, message_text, reasoning_text, refusal};
-pub use models::{Models, ModelsConfig, ModelsError, Streaming, is_same_model};
+pub use models::{Models, ModelsConfig, ModelsError, Streaming};
 pub use record::{Recorder, SubCallRecord};
 pub use reply_end::ReplyEnd;
 pub use retry::Retries;

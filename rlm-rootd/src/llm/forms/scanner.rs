@@ -1,0 +1,475 @@
+//! A reply, split into text, thoughts and calls.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use serde_json::{Map, Value as Json};
+
+use super::fences::{Fence, without_indent};
+use super::json::{first_json, whole_json};
+use super::written::{WrittenCall, checked, without_breaks};
+
+/// Longest name of a tool or parameter, and longest header of a harmony message, in bytes.
+const NEAR_BYTES: usize = 256;
+
+/// Marks around thoughts: those of SGLang's `reasoning_parser.py` and Open WebUI's `middleware.py`. Those in lower case are read in
+/// any, and tags may have attributes.
+pub(super) const THOUGHTS: &[(&str, &str)] = &[
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reason>", "</reason>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<mm:think>", "</mm:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("◁think▷", "◁/think▷"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel>thought", "<channel|>"),
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+];
+
+/// Reads calls after their opening mark, up to and including the closing mark.
+type CallReader = fn(&mut Scanner<'_>, close: &'static str) -> Option<Vec<WrittenCall>>;
+
+/// Marks before and after calls.
+pub(super) const CALLS: &[(&str, &str, CallReader)] = &[
+    ("<tool_call>", "</tool_call>", |scanner, close| scanner.tagged(close)),
+    ("<seed:tool_call>", "</seed:tool_call>", |scanner, close| scanner.tagged(close)),
+    ("<longcat_tool_call>", "</longcat_tool_call>", |scanner, close| scanner.tagged(close)),
+    ("<function=", "</tool_call>", |scanner, close| scanner.bare_function(close)),
+    ("<minimax:tool_call>", "</minimax:tool_call>", |scanner, close| scanner.invokes(close)),
+    ("<function_calls>", "</function_calls>", |scanner, close| scanner.invokes(close)),
+    ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", |scanner, close| scanner.invokes(close)),
+    ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", |scanner, close| scanner.invokes(close)),
+    ("[TOOL_CALLS]", "", |scanner, close| scanner.mistral(close)),
+    ("<|python_tag|>", "", |scanner, close| scanner.listed(close)),
+    ("<|START_ACTION|>", "<|END_ACTION|>", |scanner, close| scanner.listed(close)),
+    ("<|tool_call_begin|>", "<|tool_call_end|>", |scanner, close| scanner.kimi(close)),
+    ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", |scanner, close| scanner.deepseek(close)),
+];
+
+/// Marks that may follow the end of a parameter's value. Elsewhere, the same mark belongs to the value.
+const AFTER_VALUES: &[(&str, &[&str])] = &[
+    ("</parameter>", &["<parameter=", "</function>", "<parameter name=", "</invoke>"]),
+    ("</｜DSML｜parameter>", &["<｜DSML｜parameter name=", "</｜DSML｜invoke>"]),
+    ("</arg_value>", &["<arg_key>", "</tool_call>", "\\n<arg_key>", "\\n</tool_call>"]),
+];
+
+/// Marks that end a harmony message. The last two begin the next one.
+pub(super) const MESSAGE_ENDS: [&str; 5] = ["<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>"];
+
+/// A part of a reply.
+#[derive(Debug)]
+pub(super) enum Part<'a> {
+    Text(&'a str),
+    /// A thought; empty in place of a mark that is not text.
+    Thought(&'a str),
+    Calls(&'a str, Vec<WrittenCall>),
+}
+
+pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
+    // Most texts have no character that a mark begins with.
+    if !text.contains(['<', '[', '◁']) {
+        return vec![Part::Text(text)];
+    }
+    let mut scanner = Scanner {
+        text,
+        lower: text.to_ascii_lowercase(),
+        at: 0,
+        end: 0,
+        kept: 0,
+        parts: Vec::new(),
+        values_end: 0,
+        found: HashMap::new(),
+        span: Span::default(),
+    };
+    scanner.scan(text.len());
+    scanner.parts
+}
+
+/// Splits a text into parts, in linear time: values are read once, searches are remembered, and JSON ends at the first mark
+/// outside of a string.
+pub(super) struct Scanner<'a> {
+    text: &'a str,
+    /// The text in lower case, byte by byte.
+    lower: String,
+    pub(super) at: usize,
+    /// End of the stretch that is scanned.
+    end: usize,
+    /// Start of the text that is not yet in `parts`.
+    kept: usize,
+    parts: Vec<Part<'a>>,
+    /// End of the last value that was read, even if its call could not be. No call begins before this.
+    values_end: usize,
+    /// The last search for each mark: its start and its result.
+    found: HashMap<&'static str, (usize, Option<usize>)>,
+    span: Span,
+}
+
+/// The backquotes of a line up to a place.
+#[derive(Debug, Default)]
+struct Span {
+    at: usize,
+    /// True if the runs of backquotes are odd in number.
+    is_open: bool,
+}
+
+/// An open fenced block.
+struct Block<'a> {
+    fence: Fence<'a>,
+    /// True if its code opens a thought, so that the closing mark is code too.
+    has_thought: bool,
+}
+
+impl<'a> Scanner<'a> {
+    fn scan(&mut self, end: usize) {
+        let outer = std::mem::replace(&mut self.end, end);
+        let mut block = None;
+        let mut at_line_start = true;
+        while self.at < end {
+            at_line_start = (at_line_start && self.block_line(&mut block)) || self.step();
+        }
+        self.keep_text(end);
+        self.end = outer;
+    }
+
+    /// Reads a line that is a fence or in a block. False if it is neither.
+    fn block_line(&mut self, block: &mut Option<Block<'a>>) -> bool {
+        let (begin, fence) = (self.at, Fence::of(self.rest()));
+        if block.is_none() && fence.is_none() {
+            return false;
+        }
+        let line = self.rest().split_inclusive('\n').next().unwrap_or_default();
+        self.at += line.len();
+        match (block.as_mut(), fence) {
+            (None, Some(fence)) => *block = Some(Block { fence, has_thought: false }),
+            (Some(open), Some(fence)) if fence.closes(open.fence) => *block = None,
+            (Some(open), _) if !open.has_thought => match self.closing_mark(begin, line, open.fence) {
+                Some(mark) => {
+                    self.at = mark.end;
+                    self.end_thought(mark.start);
+                    *block = None;
+                }
+                None => open.has_thought = self.has_opening_mark(begin..self.at),
+            },
+            _ => {}
+        }
+        true
+    }
+
+    /// The mark in a line of an open block that ends a thought which the prompt has opened: at the beginning of the line, behind a
+    /// fence that could close the block, or at the end of the line. In quotes and in the middle of a line it is code.
+    fn closing_mark(&self, begin: usize, line: &str, open: Fence<'_>) -> Option<Range<usize>> {
+        let place_of = |part: &str| begin + line.len() - part.len();
+        let closing_at = |at: usize| {
+            let mut marks = THOUGHTS.iter().map(|(_, close)| close);
+            let close = marks.find(|close| self.in_any_case(close)[at..self.end].starts_with(**close))?;
+            Some(at..at + close.len())
+        };
+        let code = without_indent(line);
+        let behind_fence = without_indent(code.trim_start_matches(open.char));
+        let is_fence = code.bytes().take_while(|byte| char::from(*byte) == open.char).count() >= open.length;
+        let first = closing_at(place_of(code));
+        first.or_else(|| closing_at(place_of(behind_fence)).filter(|_| is_fence)).or_else(|| {
+            let end = begin + line.trim_end().len();
+            let is_last = |close: &str| self.in_any_case(close)[begin..end].ends_with(close);
+            let (_, close) = THOUGHTS.iter().find(|(_, close)| is_last(close))?;
+            let at = end - close.len();
+            let is_code = ends_in_quotes(&self.text[begin..at]) || self.has_opening_mark(begin..at);
+            (!is_code).then_some(at..end)
+        })
+    }
+
+    fn has_opening_mark(&self, part: Range<usize>) -> bool {
+        THOUGHTS.iter().any(|(open, _)| {
+            let text = &self.in_any_case(open)[part.clone()];
+            let name = open.strip_suffix('>').unwrap_or(open);
+            text.match_indices(name).any(|(at, _)| opening_length(&text[at..], open).is_some())
+        })
+    }
+
+    /// The text in which a mark of thoughts is looked for.
+    fn in_any_case(&self, mark: &str) -> &str {
+        if mark.bytes().any(|byte| byte.is_ascii_uppercase()) { self.text } else { &self.lower }
+    }
+
+    /// Reads a part, or text up to the next mark or line. True if a line begins after it.
+    fn step(&mut self) -> bool {
+        let (begin, rest) = (self.at, self.rest());
+        // The first two bytes of marks: nothing else is compared with them.
+        let [b'<' | b'[' | 0xe2, second @ (b'/' | b'|' | b'A'..=b'Z' | b'a'..=b'z' | 0x80..), ..] =
+            *rest.as_bytes()
+        else {
+            return self.plain();
+        };
+        let is_here = |mark: &str| mark.as_bytes()[1] == second && rest.starts_with(mark);
+        let may_be = |mark: &str| mark.as_bytes()[1].eq_ignore_ascii_case(&second);
+        let thoughts = || THOUGHTS.iter().filter(|(open, close)| may_be(open) || may_be(close));
+        let opened = thoughts().find_map(|(open, close)| {
+            Some((opening_length(&self.in_any_case(open)[begin..self.end], open)?, *close))
+        });
+        if let Some((length, close)) = opened {
+            return self.thought(length, close) || self.plain();
+        }
+        let is_closed = |close: &str| self.in_any_case(close)[begin..self.end].starts_with(close);
+        let closed = thoughts().find(|(_, close)| is_closed(close));
+        if let Some((_, close)) = closed {
+            self.at += close.len();
+            return if self.is_quoted(begin) { false } else { self.end_thought(begin) };
+        }
+        if let Some((open, close, read)) = CALLS.iter().find(|(open, ..)| is_here(open)) {
+            let behind = begin + open.len();
+            self.at = behind;
+            let calls = if begin < self.values_end { None } else { read(self, close) };
+            match calls.filter(|_| !self.is_quoted(begin)) {
+                Some(calls) => self.keep_calls(begin, calls),
+                None => self.at = behind,
+            }
+            return self.text[..self.at].trim_end_matches([' ', '\t']).ends_with('\n');
+        }
+        if (is_here("<|start|>") || is_here("<|channel|>")) && self.message().is_some() {
+            return true;
+        }
+        self.at = begin;
+        self.plain()
+    }
+
+    /// Reads text up to the next place where a mark or a line can begin. True for a line.
+    fn plain(&mut self) -> bool {
+        let rest = self.rest();
+        let first = usize::from(!rest.starts_with('\n'));
+        let is_end = |byte: &u8| matches!(byte, b'<' | b'[' | 0xe2 | b'\n');
+        let next = rest.as_bytes()[first..].iter().position(is_end).map_or(rest.len(), |next| first + next);
+        let is_line_end = rest[next..].starts_with('\n');
+        self.at += next + usize::from(is_line_end);
+        is_line_end
+    }
+
+    /// Reads a thought whose opening mark has this length.
+    fn thought(&mut self, length: usize, close: &'static str) -> bool {
+        let begin = self.at;
+        self.at += length;
+        if self.is_quoted(begin) {
+            return false;
+        }
+        self.keep_text(begin);
+        self.thought_until(&[close]);
+        self.at = self.end.min(self.at + close.len());
+        self.kept = self.at;
+        true
+    }
+
+    /// Makes all before a closing mark a thought: a template wrote the opening mark into the prompt.
+    fn end_thought(&mut self, mark: usize) -> bool {
+        self.parts = vec![Part::Thought(&self.text[..mark])];
+        self.kept = self.at;
+        true
+    }
+
+    /// Adds a thought up to the first of these marks, or to the end.
+    fn thought_until(&mut self, marks: &[&'static str]) {
+        let end = self.find_any(marks).unwrap_or(self.end);
+        self.parts.push(Part::Thought(&self.text[self.at..end]));
+        self.at = end;
+    }
+
+    /// Reads a harmony message: a call, an analysis or text.
+    fn message(&mut self) -> Option<()> {
+        let begin = self.at;
+        let header = self.until("<|message|>")?;
+        if header.split("<|").any(|words| words.contains(['<', '`', '[', '{', '\n'])) {
+            return None;
+        }
+        let word = |mark: &str| header.split(mark).nth(1)?.trim_start().split([' ', '<']).next();
+        match (word("<|channel|>"), word(" to=")) {
+            (_, Some(name)) if name != "assistant" => {
+                let call = WrittenCall { name: checked(name)?, arguments: self.payload(&MESSAGE_ENDS)? };
+                self.skip_message_end();
+                self.keep_calls(begin, vec![call]);
+                return Some(());
+            }
+            (Some("analysis"), _) => {
+                self.keep_text(begin);
+                self.thought_until(&MESSAGE_ENDS);
+            }
+            (Some("final" | "commentary"), _) => {
+                self.keep_text(begin);
+                self.parts.push(Part::Thought(""));
+                self.kept = self.at;
+                let end = self.find_any(&MESSAGE_ENDS).unwrap_or(self.end);
+                self.scan(end);
+            }
+            _ => return None,
+        }
+        self.skip_message_end();
+        self.parts.push(Part::Thought(""));
+        self.kept = self.at;
+        Some(())
+    }
+
+    fn skip_message_end(&mut self) {
+        let _is_closed = MESSAGE_ENDS[..3].iter().any(|mark| self.skip(mark));
+    }
+
+    fn keep_text(&mut self, end: usize) {
+        if self.kept < end {
+            self.parts.push(Part::Text(&self.text[self.kept..end]));
+        }
+        self.kept = end;
+    }
+
+    fn keep_calls(&mut self, begin: usize, calls: Vec<WrittenCall>) {
+        self.keep_text(begin);
+        self.parts.push(Part::Calls(&self.text[begin..self.at], calls));
+        self.kept = self.at;
+    }
+
+    /// True if the part that begins here, and has just been read, is in a code span: a span is open before it in its line, and a
+    /// backquote follows in the line. Backquotes in parts before it do not count.
+    fn is_quoted(&mut self, begin: usize) -> bool {
+        let Span { at, is_open } = std::mem::take(&mut self.span);
+        let (from, mut is_open) = if at < self.kept { (self.kept, false) } else { (at, is_open) };
+        let bytes = self.text.as_bytes();
+        for at in from..begin {
+            let begins_run = bytes[at] == b'`' && (at == self.kept || bytes[at - 1] != b'`');
+            is_open = bytes[at] != b'\n' && is_open != begins_run;
+        }
+        self.span = Span { at: begin, is_open };
+        is_open && self.find("`").is_some_and(|quote| self.find("\n").is_none_or(|line_end| quote < line_end))
+    }
+}
+
+/// The pieces of calls.
+impl<'a> Scanner<'a> {
+    pub(super) fn rest(&self) -> &'a str {
+        &self.text[self.at..self.end]
+    }
+
+    /// Skips a mark and the white space before it, or nothing.
+    pub(super) fn skip(&mut self, mark: &str) -> bool {
+        let behind = self.rest().trim_start().strip_prefix(mark);
+        self.at = behind.map_or(self.at, |behind| self.end - behind.len());
+        behind.is_some()
+    }
+
+    /// Skips a mark behind line breaks, some of which GLM writes as a backslash and an `n`.
+    pub(super) fn skip_breaks(&mut self, mark: &str) -> bool {
+        while self.skip("\\n") {}
+        self.skip(mark)
+    }
+
+    /// The text before a mark, if that is near.
+    pub(super) fn until(&mut self, mark: &str) -> Option<&'a str> {
+        let near = &self.rest()[..self.rest().floor_char_boundary(NEAR_BYTES)];
+        let (before, _) = near.split_once(mark)?;
+        self.at += before.len() + mark.len();
+        Some(before)
+    }
+
+    /// The text before the first of these characters, if that is near.
+    pub(super) fn before<const N: usize>(&mut self, chars: [char; N]) -> Option<&'a str> {
+        let near = &self.rest()[..self.rest().floor_char_boundary(NEAR_BYTES)];
+        let before = &near[..near.find(chars)?];
+        self.at += before.len();
+        Some(before)
+    }
+
+    fn find_any(&mut self, marks: &[&'static str]) -> Option<usize> {
+        marks.iter().filter_map(|mark| self.find(mark)).min()
+    }
+
+    /// The next place of a mark. The end of a value is found only where a value can end.
+    fn find(&mut self, mark: &'static str) -> Option<usize> {
+        let (text, from) = (self.text, self.at);
+        let known = self.found.get(mark).copied();
+        let known = known.filter(|(start, found)| *start <= from && found.is_none_or(|found| from <= found));
+        let known = known.unwrap_or_else(|| {
+            let after = AFTER_VALUES.iter().find(|(end, _)| *end == mark).map(|(_, after)| *after);
+            let is_of_thought = THOUGHTS.iter().any(|(_, close)| *close == mark);
+            let searched = if is_of_thought { self.in_any_case(mark) } else { text };
+            let mut places = searched[from..].match_indices(mark).map(|(place, _)| from + place);
+            let found = places.find(|place| {
+                let behind = text[place + mark.len()..].trim_start();
+                after.is_none_or(|after| after.iter().any(|after| behind.starts_with(after)))
+            });
+            (from, found)
+        });
+        self.found.insert(mark, known);
+        known.1.filter(|found| found + mark.len() <= self.end)
+    }
+
+    pub(super) fn value(&mut self, close: &'static str) -> Option<&'a str> {
+        let end = self.find(close)?;
+        let value = &self.text[self.at..end];
+        self.at = end + close.len();
+        self.values_end = self.at;
+        Some(value)
+    }
+
+    /// Named parameters as a JSON object. Without the tool's schema, values are strings, unless an attribute says so.
+    pub(super) fn parameters(&mut self, open: &str, close: &'static str) -> Option<String> {
+        let mut parameters = Map::new();
+        while self.skip(open) {
+            let head = self.until(">")?;
+            let (key, attributes) = head.split_once('"').unwrap_or((head, ""));
+            let value = self.value(close)?;
+            let value = match attributes.trim() {
+                r#"string="true""# => value.into(),
+                r#"string="false""# => whole_json(value).unwrap_or_else(|_| value.into()),
+                _ => without_breaks(value).into(),
+            };
+            if parameters.insert(checked(key)?, value).is_some() {
+                return None;
+            }
+        }
+        Some(Json::Object(parameters).to_string())
+    }
+
+    /// A JSON object as written, or the faulty text before the closing mark, so that the model learns of the fault.
+    pub(super) fn payload(&mut self, closes: &[&'static str]) -> Option<String> {
+        self.object().or_else(|| {
+            let end = self.find_any(closes)?;
+            let written = self.text[self.at..end].trim();
+            self.at = end;
+            Some(written.to_owned())
+        })
+    }
+
+    pub(super) fn object(&mut self) -> Option<String> {
+        let (json, bytes) = first_json(self.rest())?;
+        let written = json.is_object().then(|| self.rest()[..bytes].trim_start())?;
+        self.at += bytes;
+        Some(written.to_owned())
+    }
+}
+
+/// True if the end of this part of a line of code is in quotes. The apostrophe of a word is not a quote.
+fn ends_in_quotes(code: &str) -> bool {
+    let (mut open, mut before) = (None, ' ');
+    for char in code.chars() {
+        match open {
+            Some(quote) if char == quote => open = None,
+            None if matches!(char, '"' | '`') || char == '\'' && !before.is_alphanumeric() => {
+                open = Some(char)
+            }
+            _ => {}
+        }
+        before = char;
+    }
+    open.is_some()
+}
+
+/// The length of an opening mark at the start of a text. A tag may have attributes.
+fn opening_length(text: &str, mark: &str) -> Option<usize> {
+    if text.starts_with(mark) {
+        return Some(mark.len());
+    }
+    let name = mark.strip_suffix('>').filter(|name| !name.ends_with('|'))?;
+    let behind = text.strip_prefix(name)?.strip_prefix([' ', '\t'])?;
+    let near = &behind[..behind.floor_char_boundary(NEAR_BYTES)];
+    let attributes = &near[..near.find(['>', '<', '\n', '`'])?];
+    let end = text.len() - behind.len() + attributes.len();
+    (attributes.contains('=') && text[end..].starts_with('>')).then_some(end + 1)
+}

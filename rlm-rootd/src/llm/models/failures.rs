@@ -1,0 +1,123 @@
+//! Failures of requests to models, in words.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use rlm_core::text::{cut, one_line};
+use serde_json::Value as Json;
+
+use super::Models;
+use crate::http_client::last_cause;
+use crate::llm::error::SubCallError;
+use crate::llm::failure::{
+    Cost, Failure, PLAIN_HTTP, Retry, error_text, explain, page_title, speaks_http, status_of, unusable,
+};
+use crate::llm::opaque::without_signatures;
+use crate::llm::retry::told_pause;
+use crate::llm::rules::{ErrorKind, telling_part};
+
+/// Words beside the error of a server that is not paid any more.
+const NO_CREDIT: &str = "the account has no credit";
+
+/// Kinds of errors that are refusals, although some servers call them their own fault.
+const REFUSALS: [ErrorKind; 3] = [ErrorKind::ContextFull, ErrorKind::NoTools, ErrorKind::NoImages];
+
+/// Longest text of a server's error, in characters.
+const ERROR_CHARS: usize = 300;
+
+impl Models {
+    /// An error that a server reports in a reply that it has begun, perhaps with the status that it would have had.
+    pub(super) fn failed_midway(&self, piece: &Json, error: &str) -> Failure {
+        let text = piece.to_string();
+        let is_full = ErrorKind::ContextFull.is_of(&text);
+        match status_of(piece).or_else(|| is_full.then_some(StatusCode::BAD_REQUEST)) {
+            Some(status) => self.refused(status, None, text.as_bytes()),
+            None if ErrorKind::Overloaded.is_of(error) => {
+                Failure { retry: Retry::After(told_pause(error)), ..unusable(self.shorten(error)) }
+            }
+            None => unusable(self.shorten(error)),
+        }
+    }
+
+    pub(super) fn refused(&self, status: StatusCode, asked: Option<Duration>, body: &[u8]) -> Failure {
+        let text = String::from_utf8_lossy(body);
+        let text = page_title(&text).map_or(text, Cow::Owned);
+        let said = serde_json::from_slice(body).ok().and_then(|json| error_text(&json));
+        let said = self.shorten(said.as_deref().unwrap_or(&text));
+        let message = if said.is_empty() {
+            status.canonical_reason().unwrap_or("without a reason").to_owned()
+        } else {
+            said
+        };
+        let is_of = |kind: ErrorKind| kind.is_of(&text);
+        let message = if is_of(ErrorKind::NoCredit) { format!("{message} ({NO_CREDIT})") } else { message };
+        let message = self.naming_proxy(message);
+        let is_own_fault = matches!(status.as_u16(), 500 | 501);
+        let retry = if is_of(ErrorKind::NoCredit) || is_own_fault && REFUSALS.into_iter().any(is_of) {
+            Retry::Never
+        } else if matches!(status.as_u16(), 408 | 429)
+            || status.is_server_error()
+            || is_of(ErrorKind::Overloaded)
+        {
+            Retry::After(asked.or_else(|| told_pause(&text)))
+        } else if is_of(ErrorKind::BadCall) {
+            Retry::Once
+        } else {
+            Retry::Never
+        };
+        Failure {
+            error: SubCallError::Status { status: status.as_u16(), message },
+            // A gateway gave up waiting; the model behind it may have answered.
+            cost: if matches!(status.as_u16(), 504 | 524) { Cost::Unknown } else { Cost::Nothing },
+            retry,
+            said: text.into_owned(),
+        }
+    }
+
+    pub(super) fn broken(&self, error: &reqwest::Error) -> Failure {
+        let reason = self.naming_proxy(self.shorten(&last_cause(error)));
+        let again = Retry::After(None);
+        let (error, cost, retry) = if speaks_http(error) {
+            (SubCallError::Unreachable(PLAIN_HTTP.to_owned()), Cost::Nothing, Retry::Never)
+        } else if error.is_connect() {
+            (SubCallError::Unreachable(reason), Cost::Nothing, again)
+        } else if error.is_timeout() {
+            (SubCallError::TimedOut { after: self.config.timeout, last: None }, Cost::Unknown, Retry::Once)
+        } else {
+            (SubCallError::Broken(reason), Cost::Unknown, again)
+        };
+        Failure { error, cost, retry, said: String::new() }
+    }
+
+    /// An error in words for people, with the address and what may help. Code in a session gets the error alone.
+    pub(in crate::llm) fn explain(&self, error: &SubCallError, attempts: u32) -> String {
+        match error {
+            // The deadline was nearer than the limit of a request.
+            SubCallError::TimedOut { after, .. } if *after < self.config.timeout => error.to_string(),
+            _ => explain(error, self.url.clone(), attempts),
+        }
+    }
+
+    /// The text with the name of the proxy, which may be what failed.
+    fn naming_proxy(&self, text: String) -> String {
+        match &self.config.proxy {
+            Some(proxy) => format!("{text} (over {proxy})"),
+            None => text,
+        }
+    }
+
+    /// A server's text in one short line, without the key, the values of headers, signatures and encrypted reasoning.
+    pub(super) fn shorten(&self, text: &str) -> String {
+        let secrets = self.config.key.iter().chain(self.config.headers.iter().map(|(_, value)| value));
+        let text = secrets.fold(text.to_owned(), |text, secret| secret.redact(&text));
+        let text = one_line(&without_signatures(&text));
+        match telling_part(&text) {
+            // The words by which the kind of error is known are not cut off.
+            Some(at) if text[..at].chars().count() > ERROR_CHARS / 2 => {
+                format!("{} {}", cut(&text, ERROR_CHARS / 2), cut(&text[at..], ERROR_CHARS / 2))
+            }
+            _ => cut(&text, ERROR_CHARS),
+        }
+    }
+}

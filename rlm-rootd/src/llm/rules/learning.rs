@@ -1,0 +1,199 @@
+//! The rules that a refusal teaches.
+
+use serde_json::{Map, Value as Json};
+
+use super::{ArgumentsForm, BOUNDS, NullContent, Refused, Rules, TABLE, has_any, names_word};
+use crate::llm::estimate::NATIVE;
+use crate::llm::message::{ChatMessage, call_arguments};
+
+/// Fields that we add to requests and that can be left out. What a user sets is never left out.
+const OPTIONAL: [&str; 5] = ["stream_options", "tool_choice", "include", "return_token_ids", "logprobs"];
+
+/// Words of errors that refuse a field.
+const REFUSING: [&str; 14] = [
+    "unsupported",
+    "not supported",
+    "not support",
+    "unknown",
+    "unrecognized",
+    "unrecognised",
+    "unexpected",
+    "extra inputs",
+    "extra_forbidden",
+    "extra fields",
+    "not permitted",
+    "not allowed",
+    "cannot find field",
+    "invalid field",
+];
+
+/// Fields of replies that every server takes back.
+const COMMON: [&str; 4] = ["role", "content", "tool_calls", "function_call"];
+
+/// Words of errors that refuse `content: null`.
+const NULL_WORDS: [&str; 6] = ["null", "none", "empty", "missing", "must be a string", "valid string"];
+
+impl Rules {
+    /// Learns from the error of a request what the server refuses. Returns the new rule in words. None if there is none, so that
+    /// the request is not sent again.
+    pub(in crate::llm) fn learn(&mut self, status: u16, error: &str, refused: Refused<'_>) -> Option<String> {
+        let error = error.to_lowercase();
+        // A server's own fault is told in any words. llama-cpp-python refuses with the same status, in the words of pydantic.
+        let refuses_field = status < 500 || error.contains("extra_forbidden");
+        let of_fields = if refuses_field { self.learn_fields(&error, refused) } else { None };
+        of_fields.or_else(|| self.learn_native(&error, refused)).or_else(|| self.learn_form(&error, refused))
+    }
+
+    fn learn_fields(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        self.learn_bound(error, refused)
+            .or_else(|| self.learn_longest_completion(error))
+            .or_else(|| self.learn_field(error, refused))
+            .or_else(|| self.learn_reply_field(error, refused))
+    }
+
+    fn learn_bound(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        let [old, new] = BOUNDS;
+        let (name, other) = self
+            .bound()
+            .unwrap_or_else(|| if refused.fields.contains_key(new) { (new, old) } else { (old, new) });
+        let sent = BOUNDS.iter().find_map(|name| refused.fields.get(*name));
+        // "max_tokens of 60000 is not allowed": the name is right. Pydantic quotes the value in each refusal of a field.
+        let is_value = |sent: &Json| error.contains(&sent.to_string()) && !error.contains("extra");
+        let is_name = sent.is_some_and(|sent| !is_value(sent));
+        if !is_name || self.bound.is_some() || !names_word(error, name) || !refuses(error) {
+            return None;
+        }
+        self.bound = Some(other.to_owned());
+        Some(format!("the bound on completions is sent as `{other}`, since the server refuses `{name}`"))
+    }
+
+    /// "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for …"
+    fn learn_longest_completion(&mut self, error: &str) -> Option<String> {
+        let (_, rest) = error.split_once("max_tokens: ")?;
+        let most = rest.split_once('>')?.1.trim_start();
+        let digits = most.len() - most.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        let most: u64 = most[..digits].parse().ok()?;
+        if most == 0 || most >= self.longest_completion() {
+            return None;
+        }
+        self.longest_completion = Some(most);
+        Some(format!("completions are of {most} tokens at most, as the server says"))
+    }
+
+    fn learn_field(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        let is_encrypted = error.contains("encrypted content is not supported");
+        let is_meant = |field: &&&str| match **field {
+            "include" if is_encrypted => !self.omits(field),
+            field => names_field(error, field) && refuses(error) && !self.omits(field),
+        };
+        let field = OPTIONAL.iter().find(is_meant)?;
+        let is_ours = match *field {
+            "stream_options" => refused.streams,
+            "tool_choice" => refused.fields.get("tool_choice").is_some_and(|choice| choice == "auto"),
+            _ => !refused.fields.contains_key(*field),
+        };
+        is_ours.then(|| {
+            self.omit.push((*field).to_owned());
+            format!("`{field}` is left out of requests, since the server refuses it")
+        })
+    }
+
+    fn learn_reply_field(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        if !refuses(error) {
+            return None;
+        }
+        let replies = refused.messages.iter().filter(|message| message["role"] == "assistant");
+        let fields = replies.filter_map(|reply| reply.as_object()).flat_map(Map::keys);
+        let is_known = |field: &str| COMMON.contains(&field) || NATIVE.contains(&field);
+        let mut further = fields.filter(|field| !is_known(field));
+        let field = further.find(|field| names_field(error, field) && !self.omits_of_replies(field))?;
+        self.omit_from_replies.push(field.clone());
+        Some(format!("`{field}` of replies is left out of requests, since the server refuses it"))
+    }
+
+    /// Makes replies in the form of another interface anew from their text: a server refuses reasoning that is bound to another
+    /// conversation, account or model.
+    fn learn_native(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        let is_refused = has_any(error, &TABLE.errors.refused_reasoning);
+        let has = |field: &str| refused.messages.iter().any(|message| message.get(field).is_some());
+        let field = NATIVE.iter().find(|field| is_refused && has(field) && !self.omits_of_replies(field))?;
+        self.omit_from_replies.push((*field).to_owned());
+        Some("replies are sent without their reasoning, since the server refuses that".to_owned())
+    }
+
+    fn learn_form(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        let replies = || refused.messages.iter().filter(|message| message["role"] == "assistant");
+        let calls = || replies().filter_map(|reply| reply["tool_calls"].as_array()).flatten();
+        let is_null = |reply: &ChatMessage| reply.get("content").is_none_or(Json::is_null);
+        let refuses_null = || {
+            has_any(error, &TABLE.errors.bad_content)
+                || names_word(error, "content") && NULL_WORDS.iter().any(|words| error.contains(words))
+        };
+        if self.null_content.is_none() && replies().any(is_null) && refuses_null() {
+            self.null_content = Some(NullContent::Empty);
+            return Some(
+                "`content` of replies without text is sent as \"\", since the server refuses null".to_owned(),
+            );
+        }
+        let is_broken =
+            |call: &Json| serde_json::from_str::<Map<String, Json>>(&call_arguments(call)).is_err();
+        if self.arguments.is_none() && has_any(error, &TABLE.errors.bad_arguments) && calls().any(is_broken) {
+            self.arguments = Some(ArgumentsForm::Json);
+            return Some(
+                "arguments that are no JSON object are sent as {}, since the server refuses others"
+                    .to_owned(),
+            );
+        }
+        let has_id = |call: &Json| call["id"].as_str().is_some_and(|id| !id.is_empty());
+        let names_id = || ["id", "tool_call_id"].iter().any(|name| names_word(error, name));
+        if !self.fill_ids && !calls().all(has_id) && names_id() {
+            self.fill_ids = true;
+            return Some("calls without an id get one, since the server refuses them otherwise".to_owned());
+        }
+        let is_alternating = has_any(error, &TABLE.errors.alternating);
+        let has_pair = |first: &str| {
+            refused.messages.windows(2).any(|pair| pair[0]["role"] == first && pair[1]["role"] == "user")
+        };
+        if is_alternating && !self.join_users && has_pair("user") {
+            self.join_users = true;
+            return Some(
+                "messages of the user that follow each other are sent as one, since the server refuses them otherwise"
+                    .to_owned(),
+            );
+        }
+        if !self.system_as_user && has_any(error, &TABLE.errors.no_system) {
+            self.system_as_user = true;
+            return Some(
+                "the system prompt is sent at the beginning of the first message of the user, since the server refuses it"
+                    .to_owned(),
+            );
+        }
+        let refuses_user =
+            has_any(error, &["after role 'tool'".to_owned()]) || is_alternating && has_pair("tool");
+        if self.user_after_tool.is_none() && refuses_user {
+            self.user_after_tool = Some("Ok.".to_owned());
+            return Some(
+                "a short reply stands between answers of tools and messages, since the server wants one"
+                    .to_owned(),
+            );
+        }
+        None
+    }
+}
+
+fn refuses(error: &str) -> bool {
+    REFUSING.iter().any(|words| error.contains(words))
+}
+
+/// True if a text names a field. A name that may be a word of English, such as `reasoning`, must stand in quotes, in a path, or
+/// alone after a colon.
+fn names_field(text: &str, name: &str) -> bool {
+    const QUOTES: [char; 3] = ['\'', '"', '`'];
+    let is_word = !name.contains('_') && name != "logprobs";
+    let is_marked = |at: usize| {
+        let (before, after) = (&text[..at], &text[at + name.len()..]);
+        let is_quoted = before.ends_with(QUOTES) && after.trim_start_matches('\\').starts_with(QUOTES);
+        is_quoted || before.ends_with('.') || before.trim_end().ends_with(':') && !after.starts_with(' ')
+    };
+    names_word(text, name) && (!is_word || text.match_indices(name).any(|(at, _)| is_marked(at)))
+}

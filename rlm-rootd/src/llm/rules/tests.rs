@@ -1,0 +1,170 @@
+//! Patterns, kinds of errors, and what is learned from them.
+
+use serde_json::json;
+
+use super::*;
+
+/// The rules that are learned from errors about a request, one after another.
+fn learned(errors: &[&str], fields: Json, replies: &[Json]) -> Rules {
+    let fields = fields.as_object().unwrap().clone();
+    let messages: Vec<ChatMessage> = replies.iter().cloned().map(Into::into).collect();
+    let refused = Refused { messages: &messages, fields: &fields, streams: true };
+    let mut rules = Rules::default();
+    for error in errors {
+        assert!(rules.learn(400, error, refused).is_some(), "{error}");
+        assert_eq!(rules.learn(400, error, refused), None, "nothing is learned twice from {error}");
+    }
+    rules
+}
+
+#[test]
+fn a_star_stands_for_any_text() {
+    let cases = [
+        ("a.b", "a.b", true),
+        ("a.b", "a.bc", false),
+        ("*.b", "a.b", true),
+        ("*.b", "b", false),
+        ("a*", "a", true),
+        ("a.*.rep.b", "a.us.rep.b", true),
+        ("a.*.rep.b", "a.rep.b", false),
+        ("*é*b", "aéxbb", true),
+    ];
+    for (pattern, text, fits) in cases {
+        assert_eq!(is_like(pattern, text), fits, "{pattern} {text}");
+    }
+}
+
+#[test]
+fn the_name_of_the_bound_is_learned_once() {
+    let error = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
+    let fields = json!({"max_tokens": 7});
+    assert_eq!(learned(&[error], fields, &[]).bound.as_deref(), Some("max_completion_tokens"));
+    let error = r#"{"detail":[{"type":"extra_forbidden","loc":["body","max_completion_tokens"],"msg":"Extra inputs are not permitted"}]}"#;
+    let fields = json!({"max_completion_tokens": 7});
+    assert_eq!(learned(&[error], fields, &[]).bound.as_deref(), Some("max_tokens"));
+    let error = "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for m";
+    assert_eq!(learned(&[error], json!({}), &[]).longest_completion, Some(8192));
+}
+
+#[test]
+fn nothing_is_learned_from_what_refuses_no_field() {
+    let reply = json!({"role": "assistant", "content": "a", "reasoning": "hm", "anthropic": {"content": []}});
+    let messages = [reply.into()];
+    let fields = json!({"max_completion_tokens": 60000}).as_object().unwrap().clone();
+    let refused = Refused { messages: &messages, fields: &fields, streams: true };
+    for (status, error) in [
+        (500, "An unexpected error occurred in the reasoning parser; please retry"),
+        (500, "An unexpected error occurred. Please include the request ID req_1 in your message."),
+        (500, "Internal server error: unexpected. See https://status.anthropic.com"),
+        (400, "{\"error\": {\"message\": \"reasoning effort 'max' is not supported by this model\"}}"),
+        (400, "An unknown error: please include the request ID"),
+        (400, "max_completion_tokens of 60000 is not allowed for this model: the most is 8192"),
+    ] {
+        assert_eq!(Rules::default().learn(status, error, refused), None, "{error}");
+    }
+    let groq = "'messages.1' : property 'reasoning' is unsupported";
+    assert!(Rules::default().learn(400, groq, refused).is_some());
+}
+
+#[test]
+fn fields_that_we_add_are_left_out_where_they_are_refused() {
+    let errors = [
+        "property 'stream_options' is unsupported, did you mean 'stream'?",
+        r#"{"error":{"message":"Encrypted content is not supported with this model.","param":"include"}}"#,
+        "Extra inputs are not permitted, field: 'return_token_ids'",
+    ];
+    assert_eq!(learned(&errors, json!({}), &[]).omit, ["stream_options", "include", "return_token_ids"]);
+    let mut rules = Rules::default();
+    let fields = json!({"logprobs": true, "temperature": 0.2}).as_object().unwrap().clone();
+    let refused = Refused { messages: &[], fields: &fields, streams: false };
+    for of_the_user in [
+        "logprobs is not supported",
+        "Unsupported parameter: 'temperature' is not supported with this model.",
+    ] {
+        assert_eq!(rules.learn(400, of_the_user, refused), None, "{of_the_user}");
+    }
+}
+
+#[test]
+fn fields_and_forms_of_replies_are_learned() {
+    let call =
+        |id: &str, arguments: &str| json!({"id": id, "function": {"name": "f", "arguments": arguments}});
+    let reply = json!({
+        "role": "assistant", "content": null, "reasoning": "hm", "tool_calls": [call("a", "{\"cut"), call("", "{}")],
+        "anthropic": {"content": []},
+    });
+    let learned = |error: &str| learned(&[error], json!({}), std::slice::from_ref(&reply));
+    let groq = "'messages.1' : for 'role:assistant' the following must be satisfied[('messages.1' : property 'reasoning' is unsupported)]";
+    assert_eq!(learned(groq).omit_from_replies, ["reasoning"]);
+    assert_eq!(
+        learned("messages.1: thinking is bound to a different conversation").omit_from_replies,
+        ["anthropic"]
+    );
+    let null = "Invalid 'content': 'content' field must be a string or an array of objects.";
+    assert_eq!(learned(null).null_content, Some(NullContent::Empty));
+    assert_eq!(learned("invalid message content type: <nil>").null_content, Some(NullContent::Empty));
+    assert_eq!(
+        learned("Assistant tool call function.arguments must be valid JSON.").arguments,
+        Some(ArgumentsForm::Json)
+    );
+    assert!(learned("messages[2].tool_calls[1].id: field required").fill_ids);
+    assert_eq!(learned("Unexpected role 'user' after role 'tool'").user_after_tool.as_deref(), Some("Ok."));
+    // Forms of conversations that chat templates want.
+    let conversation = ["system", "user", "user", "tool", "user"].map(|role| json!({"role": role}));
+    let alternate = "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/...";
+    let messages = conversation.map(ChatMessage::from);
+    let refused = Refused { messages: &messages, fields: &Map::new(), streams: false };
+    let mut rules = Rules::default();
+    for error in [alternate, alternate, "System role not supported"] {
+        assert!(rules.learn(500, error, refused).is_some(), "{error}");
+    }
+    assert!(rules.join_users && rules.user_after_tool.is_some() && rules.system_as_user);
+    assert_eq!(rules.learn(500, alternate, refused), None);
+    // A field that must come back is not one that is refused.
+    let mut rules = Rules::default();
+    let messages =
+        [ChatMessage::from(json!({"role": "assistant", "content": "a", "reasoning_content": "hm"}))];
+    let refused = Refused { messages: &messages, fields: &Map::new(), streams: false };
+    let missing = "The `reasoning_content` in the thinking mode must be passed back to the API.";
+    assert_eq!(rules.learn(400, missing, refused), None);
+}
+
+#[test]
+fn a_server_is_known_by_its_host_its_owner_or_its_name() {
+    let bound = |rules: Rules| rules.bound;
+    let completion = Some("max_completion_tokens".to_owned());
+    assert_eq!(bound(Rules::of_host("api.openai.com", "gpt-5")), completion);
+    assert_eq!(bound(Rules::of_host("my.openai.azure.com", "gpt-5")), completion);
+    assert_eq!(Rules::of_host("api.openai.com.evil.org", "gpt-5"), Rules::default());
+    assert_eq!(Rules::of_host("api.anthropic.com", "m").api, Some(Api::Anthropic));
+    assert_eq!(bound(Rules::of_host("localhost:11434", "m")), Some("max_tokens".to_owned()));
+    assert_eq!(Rules::of_owner("sglang", "m").arguments, Some(ArgumentsForm::Json));
+    assert_eq!(
+        Rules::named("openrouter", "anthropic/claude").unwrap().add["cache_control"]["type"],
+        "ephemeral"
+    );
+    assert!(Rules::named("openrouter", "m").unwrap().add.is_empty());
+    assert!(Rules::named("nobody", "m").unwrap_err().contains("expected one of openai, azure, "));
+}
+
+#[test]
+fn texts_of_errors_say_what_they_are_about() {
+    use ErrorKind::{BadCall, ContextFull, NoCredit, NoTools, OtherWire, Overloaded};
+    for (text, kind) in [
+        ("This model's maximum context length is 8192 tokens", ContextFull),
+        ("prompt is too long: 213462 tokens > 200000 maximum", ContextFull),
+        ("registry.ollama.ai/library/x does not support tools", NoTools),
+        ("Overloaded", Overloaded),
+        ("Your credit balance is too low to access the Anthropic API.", NoCredit),
+        ("code tool_use_failed: Failed to call a function", BadCall),
+        ("To use function tools, use /v1/responses or set reasoning_effort", OtherWire),
+    ] {
+        let kinds = [ContextFull, NoCredit, NoTools, Overloaded, BadCall, OtherWire]
+            .into_iter()
+            .filter(|kind| kind.is_of(text));
+        assert_eq!(kinds.collect::<Vec<_>>(), [kind], "{text}");
+    }
+    let limit =
+        "Request too large for model m on tokens per minute (TPM): Limit 12000; maximum context length";
+    assert!(!ContextFull.is_of(limit));
+}

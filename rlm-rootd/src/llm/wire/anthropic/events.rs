@@ -1,0 +1,148 @@
+//! Replies in pieces.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::request::input;
+
+/// Events of a stream, joined to the message that the server would send whole.
+#[derive(Debug, Default)]
+pub(in crate::llm::wire) struct Events {
+    /// The message without its blocks.
+    message: Map<String, Json>,
+    blocks: Vec<Block>,
+    has_stopped: bool,
+}
+
+/// A content block, as far as it has arrived.
+#[derive(Debug)]
+struct Block {
+    index: Json,
+    fields: Map<String, Json>,
+    /// JSON text of the block's input; empty if none has arrived.
+    input: String,
+}
+
+impl Events {
+    /// Adds the data of an event. An event of an unknown type is ignored.
+    pub(in crate::llm::wire) fn add(&mut self, event: Json) {
+        let Json::Object(mut event) = event else { return };
+        let kind = event.shift_remove("type").unwrap_or_default();
+        match kind.as_str() {
+            Some("message_start") => self.start(event),
+            Some("content_block_start") => self.start_block(event),
+            Some("content_block_delta") => {
+                let index = event.get("index").cloned().unwrap_or_default();
+                let block = self.blocks.iter_mut().rev().find(|block| block.index == index);
+                if let (Some(block), Some(delta)) = (block, event.get("delta")) {
+                    block.add(delta);
+                }
+            }
+            Some("message_delta") => self.change(event),
+            Some("message_stop") => self.has_stopped = true,
+            _ => {}
+        }
+    }
+
+    fn start(&mut self, mut event: Map<String, Json>) {
+        if let Some(Json::Object(message)) = event.shift_remove("message") {
+            self.message = message;
+        }
+    }
+
+    fn start_block(&mut self, mut event: Map<String, Json>) {
+        let Some(Json::Object(fields)) = event.shift_remove("content_block") else { return };
+        // Another model continues the reply, and the whole message has that model's name.
+        if fields.get("type").is_some_and(|kind| kind == "fallback")
+            && let Some(model) = fields.get("to").and_then(|to| to.get("model"))
+        {
+            replace(&mut self.message, "model".to_owned(), model.clone());
+        }
+        let index = event.shift_remove("index").unwrap_or_default();
+        self.blocks.push(Block { index, fields, input: String::new() });
+    }
+
+    /// Replaces fields of the message. Token counts are totals.
+    fn change(&mut self, mut event: Map<String, Json>) {
+        if let Some(Json::Object(usage)) = event.shift_remove("usage") {
+            let old = self.message.entry("usage").or_insert_with(|| json!({}));
+            if let Some(old) = old.as_object_mut() {
+                usage.into_iter().for_each(|(name, value)| replace(old, name, value));
+            }
+        }
+        if let Some(Json::Object(delta)) = event.shift_remove("delta") {
+            event.extend(delta);
+        }
+        event.into_iter().for_each(|(name, value)| replace(&mut self.message, name, value));
+    }
+
+    /// True once the message has ended.
+    pub(in crate::llm::wire) fn is_whole(&self) -> bool {
+        self.has_stopped || self.message.get("stop_reason").is_some_and(|reason| !reason.is_null())
+    }
+
+    /// The native message.
+    pub(in crate::llm::wire) fn into_body(self) -> Json {
+        let is_whole = self.is_whole();
+        let Self { mut message, blocks, .. } = self;
+        // The count at the start is of the first tokens alone.
+        if let Some(usage) = message.get_mut("usage").and_then(Json::as_object_mut).filter(|_| !is_whole) {
+            usage.shift_remove("output_tokens");
+        }
+        message.insert("content".to_owned(), blocks.into_iter().map(Block::into_json).collect());
+        message.into()
+    }
+}
+
+impl Block {
+    fn add(&mut self, delta: &Json) {
+        match delta["type"].as_str() {
+            Some("text_delta") => self.append("text", delta),
+            Some("thinking_delta") => self.append("thinking", delta),
+            Some("input_json_delta") => {
+                self.input.push_str(delta["partial_json"].as_str().unwrap_or_default());
+            }
+            // Signatures arrive whole.
+            Some("signature_delta") => self.set("signature", delta),
+            Some("compaction_delta") => {
+                self.set("content", delta);
+                self.set("encrypted_content", delta);
+            }
+            Some("citations_delta") => match self.fields.get_mut("citations") {
+                Some(Json::Array(citations)) => citations.push(delta["citation"].clone()),
+                _ => {
+                    self.fields.insert("citations".to_owned(), json!([delta["citation"]]));
+                }
+            },
+            _ => {}
+        }
+    }
+
+    /// Continues a text by the delta's field of the same name.
+    fn append(&mut self, name: &str, delta: &Json) {
+        let more = delta[name].as_str().unwrap_or_default();
+        match self.fields.get_mut(name) {
+            Some(Json::String(text)) => text.push_str(more),
+            _ => {
+                self.fields.insert(name.to_owned(), more.into());
+            }
+        }
+    }
+
+    fn set(&mut self, name: &str, delta: &Json) {
+        replace(&mut self.fields, name.to_owned(), delta[name].clone());
+    }
+
+    fn into_json(mut self) -> Json {
+        if !self.input.trim().is_empty() {
+            self.fields.insert("input".to_owned(), input(&self.input));
+        }
+        self.fields.into()
+    }
+}
+
+/// Sets a field, unless the value is null and the field is there already.
+fn replace(fields: &mut Map<String, Json>, name: String, value: Json) {
+    if !value.is_null() || !fields.contains_key(&name) {
+        fields.insert(name, value);
+    }
+}

@@ -20,7 +20,7 @@ pub struct SessionConfig {
     /// The session's working directory.
     pub fs_root: PathBuf,
     /// The control directory, which must exist. None: a private one, removed with the session. An `rlm_answer.json` in it is
-    /// the answer that the session begins with; [`Session::restart`] begins with an empty one.
+    /// the answer that the session begins with; [`Session::restart`](crate::Session::restart) begins with an empty one.
     pub control_dir: Option<PathBuf>,
     /// The worker's whole environment. The session adds `RLM_HOST_PID` and the variables of limits that are set.
     pub env: Vec<(OsString, OsString)>,

@@ -403,7 +403,7 @@ HABITS = [
           rules=(reasoning_is_back, no_null_content("null content beside reasoning")),
           back=with_text, dress=thinks("reasoning_content"), odd=deepseek_usage, allowed=THINKS, **BOTH),
     Habit("deepseek anywhere", "known; it says the same of null content", dress=deepseek, allowed=THINKS,
-          rules=(reasoning_is_back, no_null_content(MUST_BE_BACK))),
+          rules=(reasoning_is_back, no_null_content(MUST_BE_BACK)), learns=1),
     Habit("kimi", "known; moonshot's template", rules=(reasoning_is_back,), dress=kimi, allowed=THINKS),
     Habit("gemini", "langroid/langroid#969, askimo-ai/askimo#543", server="gemini", rules=(signature_is_back,),
           dress=gemini("google"), odd_events=whole_calls, allowed=CALLS, **BOTH),

@@ -29,7 +29,7 @@ pub use self::wait::{end_of, is_ready, read_to_end, until, wait_readable, wait_u
 pub use self::worker::{Setup, Worker};
 
 /// A test that waits longer than this for an event has failed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The limit for what happens at once: some hundred times what it takes, since other tests keep the processors busy, and below what
 /// anything takes that waits for a limit in vain.

@@ -145,31 +145,6 @@ async fn what_was_paid_for_and_lost_is_not_paid_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_meets_an_interrupt_is_not_paid_again() {
-    // An interrupt that comes late is met by the last call within the `try`.
-    let code = "import threading, _thread
-got = []
-for number in range(4):
-    timer = threading.Timer(0.22, _thread.interrupt_main); timer.start()
-    try: got.append(llm_query('ask')); timer.join(); len(got)
-    except KeyboardInterrupt: pass
-    if len(got) == number: got.append(llm_query('ask'))
-answer['content'] = str(len(got)); answer['ready'] = True";
-    let stage = Stage::new([
-        asked("How many?", ReplLanguage::Python, code),
-        Rule::on("ask").reply("it").delay(Duration::from_millis(250)),
-    ])
-    .await;
-    let (mut config, seen) = stage.rollout("a");
-    config.language = ReplLanguage::Python;
-    let result = stage.run(config).await;
-    assert_eq!(result.answer.as_deref(), Some("4"), "{result:?} {:?}", seen.outputs());
-    let is_paid = |event: &Event| matches!(event, Event::SubCall(call) if call.reply.is_some());
-    assert_eq!(seen.events().iter().filter(|event| is_paid(event)).count(), 4, "{:?}", seen.outputs());
-    stage.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_reply_that_is_being_read_when_an_interrupt_comes_is_not_paid_again() {
     // The code acts as if the interrupt came at the first line of Python that reads the reply.
     let code = "import sys

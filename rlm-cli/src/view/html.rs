@@ -282,7 +282,7 @@ fn prompt(index: usize, prompt: &Prompt) -> Value {
     }
 }
 
-/// A text for the templates; false if it is empty or there is none.
+/// A text as a value of a template, where an absent or empty text is false.
 fn text<'t>(text: impl Into<Option<&'t Text>>) -> Value {
     let Some(text) = text.into().filter(|text| !text.is_empty()) else { return false.into() };
     let left_out = text.left_out.map(|left_out| size(left_out.bytes as u64));

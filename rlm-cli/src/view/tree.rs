@@ -261,7 +261,7 @@ impl Tree<'_> {
         self.wrapped("   ", FAINT, &metrics.join(", "))
     }
 
-    /// A text with wrapped lines, and a line for the part that is left out; nothing if there is none.
+    /// Shows a text with wrapped lines, and a line for the part that is left out. Without a text, nothing is shown.
     fn text<'t>(&mut self, guide: &str, style: Style, text: impl Into<Option<&'t Text>>) -> io::Result<()> {
         let Some(text) = text.into().filter(|text| !text.is_empty()) else { return Ok(()) };
         for line in text.head.split('\n') {

@@ -201,7 +201,7 @@ impl Sender {
                     _ => Retry::Never,
                 };
                 // The reply is charged already.
-                Err(Failure { error, cost: Cost::Nothing, retry, said: String::new() })
+                Err(Failure::new(error, Cost::Nothing, retry))
             }
         })
     }

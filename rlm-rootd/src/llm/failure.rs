@@ -34,6 +34,11 @@ pub(super) enum Cost {
 }
 
 impl Failure {
+    /// A failure about which the server said nothing.
+    pub(super) fn new(error: SubCallError, cost: Cost, retry: Retry) -> Self {
+        Self { error, cost, retry, said: String::new() }
+    }
+
     /// True if the model has replied, and another reply to the same request may be fine.
     pub(super) fn wants_another_sample(&self) -> bool {
         self.retry == Retry::Once && !matches!(self.error, SubCallError::TimedOut { .. })
@@ -141,8 +146,7 @@ fn status_named(name: &str) -> Option<u16> {
 }
 
 pub(super) fn unusable(why: String) -> Failure {
-    let error = SubCallError::Malformed(why);
-    Failure { error, cost: Cost::Unknown, retry: Retry::Once, said: String::new() }
+    Failure::new(SubCallError::Malformed(why), Cost::Unknown, Retry::Once)
 }
 
 /// The error within the first choice of a reply, as an error document: OpenRouter's, where the server behind it has failed midway.

@@ -27,7 +27,7 @@ use super::failure::{
 };
 use super::message::{ChatMessage, prompt_tokens};
 use super::reply::Reply;
-use super::request_ids::RequestIds;
+use super::request_ids::{Form, RequestIds};
 use super::retry::{Retries, asked_pause};
 use super::rules::{ErrorKind, Refused, Rules};
 use super::sse;
@@ -222,6 +222,7 @@ impl Models {
             }
             let longest = (self.api == Api::Anthropic).then(|| rules.longest_completion());
             let bound = fit_bound(&mut sent, longest, room);
+            ids.send_as(Form { rules: rules.clone(), streams, bound });
             let body = self.api.body(messages, sent, streams, &rules);
             let replied = self.send(ids, body.bytes, streams).await;
             if let Err(failure) = &replied {
@@ -271,7 +272,7 @@ impl Models {
     }
 
     /// The headers of a request. Those of the user replace our own. An id that a header cannot hold is left out.
-    fn headers_with(&self, ids: &mut RequestIds<'_>, body: &[u8]) -> HeaderMap {
+    fn headers_with(&self, ids: &RequestIds<'_>) -> HeaderMap {
         let mut headers = self.headers.clone();
         headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
         if let Ok(id) = HeaderValue::from_str(ids.id) {
@@ -279,7 +280,7 @@ impl Models {
                 headers.entry(name).or_insert_with(|| id.clone());
             }
         }
-        if let Ok(key) = HeaderValue::from_str(ids.key(body)) {
+        if let Ok(key) = HeaderValue::from_str(ids.key()) {
             headers.entry(KEY_HEADER).or_insert(key);
         }
         if let Ok(batch) = HeaderValue::from_str(ids.batch) {
@@ -288,9 +289,9 @@ impl Models {
         headers
     }
 
-    async fn send(&self, ids: &mut RequestIds<'_>, body: Vec<u8>, streams: bool) -> Result<Reply, Failure> {
+    async fn send(&self, ids: &RequestIds<'_>, body: Vec<u8>, streams: bool) -> Result<Reply, Failure> {
         let mut request = Request::new(Method::POST, self.url.clone());
-        *request.headers_mut() = self.headers_with(ids, &body);
+        *request.headers_mut() = self.headers_with(ids);
         *request.body_mut() = Some(body.into());
         if !streams && !self.is_own {
             *request.timeout_mut() = Some(self.config.timeout);
@@ -425,12 +426,8 @@ impl<'a> StreamedReply<'a> {
             let (body, text) = self.streamed.into_body();
             return self.models.reply(body, &text);
         }
-        Err(Failure {
-            error: SubCallError::Broken("the stream ended before the reply".to_owned()),
-            cost: Cost::Unknown,
-            retry: Retry::After(None),
-            said: String::new(),
-        })
+        let error = SubCallError::Broken("the stream ended before the reply".to_owned());
+        Err(Failure::new(error, Cost::Unknown, Retry::After(None)))
     }
 }
 

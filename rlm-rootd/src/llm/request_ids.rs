@@ -1,8 +1,10 @@
 //! The ids of a request, which are sent in headers.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use uuid::Builder;
+
+use super::rules::Rules;
 
 /// The ids of a request.
 #[derive(Debug)]
@@ -10,29 +12,40 @@ pub(super) struct RequestIds<'a> {
     pub(super) id: &'a str,
     pub(super) batch: &'a str,
     key: String,
-    /// Hash of the body that the key was sent with.
-    body: Option<u64>,
+    /// The form in which the key was sent.
+    form: Option<Form>,
+}
+
+/// The form in which a request is sent. Requests of the same form have the same body.
+#[derive(Debug, PartialEq)]
+pub(super) struct Form {
+    pub(super) rules: Arc<Rules>,
+    pub(super) streams: bool,
+    /// The bound on the completion.
+    pub(super) bound: Option<u64>,
 }
 
 impl<'a> RequestIds<'a> {
     pub(super) fn new(id: &'a str, batch: &'a str) -> Self {
-        Self { id, batch, key: id.to_owned(), body: None }
+        Self { id, batch, key: id.to_owned(), form: None }
     }
 
-    /// The idempotency key for this body. A server may answer a repeated key as before, so each other body has another one.
-    pub(super) fn key(&mut self, body: &[u8]) -> &str {
-        let mut hasher = DefaultHasher::new();
-        body.hash(&mut hasher);
-        let hash = hasher.finish();
-        if self.body.replace(hash).is_some_and(|before| before != hash) {
+    /// The idempotency key.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Takes another key if the request was sent in another form: a server may answer a repeated key as before.
+    pub(super) fn send_as(&mut self, form: Form) {
+        if self.form.as_ref().is_some_and(|before| *before != form) {
             self.key = new_request_id();
         }
-        &self.key
+        self.form = Some(form);
     }
 
     /// Takes another key, since the last reply is not what is wanted again.
     pub(super) fn renew_key(&mut self) {
-        (self.key, self.body) = (new_request_id(), None);
+        self.key = new_request_id();
     }
 }
 
@@ -48,11 +61,19 @@ mod tests {
     #[test]
     fn a_key_belongs_to_a_body_and_a_sample() {
         let mut ids = RequestIds::new("id", "b");
-        let mut keys: Vec<_> =
-            [b"a", b"a", b"b", b"b"].iter().map(|body| ids.key(*body).to_owned()).collect();
+        let mut sent_as = |streams, bound| {
+            ids.send_as(Form { rules: Arc::default(), streams, bound });
+            ids.key().to_owned()
+        };
+        let mut keys =
+            vec![sent_as(true, None), sent_as(true, None), sent_as(false, None), sent_as(false, None)];
+        keys.push(sent_as(false, Some(7)));
         ids.renew_key();
-        keys.push(ids.key(b"b").to_owned());
+        keys.push(ids.key().to_owned());
         assert_eq!((keys[0].as_str(), keys[1].as_str()), ("id", "id"));
-        assert!(keys[1] != keys[2] && keys[2] == keys[3] && keys[3] != keys[4], "{keys:?}");
+        assert!(
+            keys[1] != keys[2] && keys[2] == keys[3] && keys[3] != keys[4] && keys[4] != keys[5],
+            "{keys:?}"
+        );
     }
 }

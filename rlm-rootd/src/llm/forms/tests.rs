@@ -158,7 +158,7 @@ fn values_are_as_written() {
 
 #[test]
 fn faulty_arguments_between_marks_are_a_call() {
-    // The model is told of the fault in its JSON, as in vLLM's mistral_tool_parser.py.
+    // Faulty JSON is kept, so that the model reads of its fault, as with vLLM's mistral_tool_parser.py.
     let faulty = r#"{"code": "echo "hi""}"#;
     for text in [
         format!("<|tool_call_begin|>f:0<|tool_call_argument_begin|>{faulty}<|tool_call_end|>"),

@@ -87,7 +87,7 @@ impl Models {
         } else {
             (SubCallError::Broken(reason), Cost::Unknown, again)
         };
-        Failure { error, cost, retry, said: String::new() }
+        Failure::new(error, cost, retry)
     }
 
     /// An error in words for people, with the address and what may help. Code in a session gets the error alone.

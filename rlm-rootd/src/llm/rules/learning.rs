@@ -34,8 +34,8 @@ const COMMON: [&str; 4] = ["role", "content", "tool_calls", "function_call"];
 const NULL_WORDS: [&str; 6] = ["null", "none", "empty", "missing", "must be a string", "valid string"];
 
 impl Rules {
-    /// Learns from the error of a request what the server refuses. Returns the new rule in words. None if there is none, so that
-    /// the request is not sent again.
+    /// Learns a rule from the error of a refused request. Returns the rule in words, or None if the error teaches none: then the
+    /// request is not sent again.
     pub(in crate::llm) fn learn(&mut self, status: u16, error: &str, refused: Refused<'_>) -> Option<String> {
         let error = error.to_lowercase();
         // A server's own fault is told in any words. llama-cpp-python refuses with the same status, in the words of pydantic.

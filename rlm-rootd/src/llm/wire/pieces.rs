@@ -252,7 +252,7 @@ mod tests {
             "role": "assistant", "content": null, "tool_calls": [call("a", "{\"x\": 1}"), call("b", "{}")],
         });
         let usual = [
-            json!({"role": "assistant", "content": null}),
+            json!({"role": "assistant", "content": ""}),
             numbered(0, call("a", "")),
             more(0, "{\"x\":"),
             more(0, " 1}"),

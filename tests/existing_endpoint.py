@@ -49,6 +49,7 @@ def fail(message):
 
 
 def hang():
+    print("hang", flush=True)
     gate.wait(60)
     return "late"
 

@@ -1,7 +1,7 @@
 //! A stand-in for the endpoint of an existing host: `existing_endpoint.py`.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::{Setup, default_python, repository};
 
@@ -27,6 +27,8 @@ pub const TOOLS: [&str; 11] = [
 #[derive(Debug)]
 pub struct ExistingEndpoint {
     child: Child,
+    /// Its port, and then a line for each call of `hang` that came.
+    printed: BufReader<ChildStdout>,
     port: u16,
 }
 
@@ -43,9 +45,19 @@ impl ExistingEndpoint {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        let mut printed = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self { child, port: line.trim().parse().expect("the endpoint prints its port") }
+        printed.read_line(&mut line).unwrap();
+        Self { child, printed, port: line.trim().parse().expect("the endpoint prints its port") }
+    }
+
+    /// Waits until this many further calls of `hang` have come.
+    ///
+    /// # Panics
+    /// The endpoint has ended.
+    pub fn wait_for_hanging_calls(&mut self, count: usize) {
+        let lines: Vec<_> = self.printed.by_ref().lines().take(count).collect::<Result<_, _>>().unwrap();
+        assert_eq!(lines, vec!["hang"; count]);
     }
 
     /// The URL of a rollout's root tools.

@@ -15,23 +15,33 @@ in_both_languages!(
 );
 
 fn an_interrupt_or_the_time_limit_ends_a_call_of_a_tool(language: Language) {
-    let endpoint = ExistingEndpoint::start();
+    let mut endpoint = ExistingEndpoint::start();
     let mut worker = start(language.setup(), &endpoint, "pickle");
     worker.output("x=1");
-    worker.send_call(language.pick(": >started; hang", "open('started', 'w').close(); hang()"), json!({}));
-    worker.wait_for_file("started");
-    worker.signal(Signal::SIGINT);
-    let response = worker.receive();
-    assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept), "{response:?}");
     // Calls of threads end with the cell that waits for them.
-    let threads = "import threading\nfrom concurrent.futures import ThreadPoolExecutor
-with ThreadPoolExecutor(4) as pool: list(pool.map(lambda _: hang(), range(4)))";
-    for code in language.pick(&["hang"][..], &["hang()", threads]) {
-        assert_eq!(run_out_of_time(&mut worker, code, 0.3).state, State::Kept);
+    let threads = "import threading
+def call():
+    try: ended.append(hang())
+    except KeyboardInterrupt: ended.append('interrupted')
+ended, threads = [], [threading.Thread(target=call) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()";
+    for (code, count) in language.pick(&[("hang", 1)][..], &[("hang()", 1), (threads, 4)]) {
+        worker.send_call(code, json!({}));
+        endpoint.wait_for_hanging_calls(*count);
+        worker.signal(Signal::SIGINT);
+        let response = worker.receive();
+        assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept), "{response:?}");
     }
-    let show =
-        language.pick("builtin echo $x; give str", "print(x); print(give('str') * threading.active_count())");
-    assert_eq!(worker.output(show), "1\ntext\n");
+    if language == Language::Python {
+        let ended = worker.output("for thread in threads: thread.join()\nprint(ended)");
+        assert_eq!(ended, format!("{:?}\n", ["interrupted"; 4]).replace('"', "'"));
+    }
+    assert_eq!(run_out_of_time(&mut worker, language.pick("hang", "hang()"), 0.3).state, State::Kept);
+    assert_eq!(
+        worker.output(language.pick("builtin echo $x; give str", "print(x); print(give('str'))")),
+        "1\ntext\n"
+    );
 }
 
 fn a_tool_that_does_not_answer_in_time_is_an_error(language: Language) {

@@ -26,8 +26,10 @@ NIGHTLY = "RLM_NIGHTLY" in os.environ
 DAY = int(os.environ.get("RLM_DAY") or time.time() // 86400)
 """Tests with the mark `nightly` take turns: a fifth of them runs each day. `RLM_DAY` repeats another day's choice."""
 
-TURNS = 5
+IN_TURNS = "RLM_IN_TURNS" in os.environ
+"""True if all tests take turns, as those in the oldest CPython do."""
 
+TURNS = 5
 
 PATIENCE = 240.0
 """A bound, in seconds, for what has to happen: actors start in a second on an idle machine, in thirty on a busy one."""
@@ -47,12 +49,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_report_header() -> str:
-    return "all tests run, as each night" if NIGHTLY else f"a fifth of the nightly tests runs, that of RLM_DAY={DAY}"
+    which = "all" if IN_TURNS else "the nightly"
+    return "all tests run, as each night" if NIGHTLY else f"a fifth of {which} tests runs, that of RLM_DAY={DAY}"
 
 
 def is_due(item: pytest.Item) -> bool:
-    is_nightly = item.get_closest_marker("nightly") is not None
-    return NIGHTLY or not is_nightly or zlib.crc32(item.nodeid.encode()) % TURNS == DAY % TURNS
+    takes_turns = IN_TURNS or item.get_closest_marker("nightly") is not None
+    return NIGHTLY or not takes_turns or zlib.crc32(item.nodeid.encode()) % TURNS == DAY % TURNS
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,6 +3,8 @@
 //! It waits in one place, where the caller checks for signals, so that an interrupted call ends at once. Closing the
 //! connection tells the endpoint that the call is cancelled.
 
+mod head;
+
 use std::fmt;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -17,14 +19,12 @@ use nix::sys::socket::{
     setsockopt, socket, sockopt,
 };
 
+use self::head::{Framing, Head};
 use super::{ErrorBody, MAX_BODY_BYTES};
 use crate::percent;
 
 /// Largest head of a response, in bytes.
 const MAX_HEAD_BYTES: usize = 64 << 10;
-
-/// Most headers in a response.
-const MAX_HEADERS: usize = 64;
 
 /// Largest body of a response, in bytes: a result of [`MAX_BODY_BYTES`] in base64, and the JSON around it.
 pub const MAX_RESPONSE_BYTES: usize = MAX_BODY_BYTES / 3 * 4 + (1 << 20);
@@ -352,7 +352,7 @@ impl Exchange<'_> {
     fn receive(&mut self) -> Result<(Answer, bool), PostError> {
         let mut bytes = Vec::new();
         let head = loop {
-            match Head::parse(&bytes)? {
+            match Head::parse(&bytes).map_err(malformed)? {
                 // An interim response (1xx).
                 Some(head) if head.status < 200 => drop(bytes.drain(..head.length)),
                 Some(head) => break head,
@@ -418,52 +418,6 @@ impl Exchange<'_> {
             body.extend_from_slice(&bytes[start..end]);
             bytes.drain(..end + 2);
         }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
-    Length(usize),
-    Chunks,
-    ToTheEnd,
-}
-
-struct Head {
-    length: usize,
-    status: u16,
-    framing: Framing,
-    keep_alive: bool,
-}
-
-impl Head {
-    /// None if the head is not complete yet.
-    fn parse(bytes: &[u8]) -> Result<Option<Self>, PostError> {
-        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-        let mut response = httparse::Response::new(&mut headers);
-        let length = match response.parse(bytes) {
-            Ok(httparse::Status::Complete(length)) => length,
-            Ok(httparse::Status::Partial) => return Ok(None),
-            Err(error) => return Err(malformed(error.to_string())),
-        };
-        let header = |name: &str| {
-            let found = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
-            found.map(|header| String::from_utf8_lossy(header.value).trim().to_ascii_lowercase())
-        };
-        let is_chunked = header("transfer-encoding").is_some_and(|value| value.ends_with("chunked"));
-        let framing = match header("content-length") {
-            _ if is_chunked => Framing::Chunks,
-            Some(length) => {
-                let length = length.parse();
-                Framing::Length(length.map_err(|_| malformed("its Content-Length is not a number"))?)
-            }
-            None => Framing::ToTheEnd,
-        };
-        let connection = header("connection").unwrap_or_default();
-        let keep_alive = match response.version {
-            Some(1) => !connection.contains("close"),
-            _ => connection.contains("keep-alive"),
-        };
-        Ok(Some(Self { length, status: response.code.unwrap_or(0), framing, keep_alive }))
     }
 }
 

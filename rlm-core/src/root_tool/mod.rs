@@ -6,20 +6,22 @@
 //! JSON cannot hold is sent as `result_repr`, its Python `repr`.
 
 pub mod client;
+mod encoding;
 pub mod print;
 pub mod query_words;
+mod raw;
+#[cfg(test)]
+mod tests;
 pub mod words;
-
-use std::fmt;
-use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
-use serde_json::value::RawValue;
 
-use crate::pickle::{self, DecodeError, Dict, JsonError, Limits, Value, WriteError};
+use self::encoding::decode_base64;
+pub use self::encoding::{Serialization, WireError};
+pub use self::raw::{RawReply, Written, write_body};
+use crate::pickle::{self, Dict, Limits, Value, WriteError};
 
 /// Default size limit of a request or response body, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 << 20;
@@ -63,38 +65,6 @@ pub fn asks(tool: &str) -> bool {
     [LLM_BATCH, LLM_QUERY].contains(&tool) || is_query(tool)
 }
 
-/// Encoding of arguments and results.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Serialization {
-    /// Pickles of plain data, in base64.
-    #[default]
-    Pickle,
-    /// JSON.
-    Json,
-}
-
-impl fmt::Display for Serialization {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Pickle => "pickle",
-            Self::Json => "json",
-        })
-    }
-}
-
-impl FromStr for Serialization {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "pickle" => Ok(Self::Pickle),
-            "json" => Ok(Self::Json),
-            _ => Err(()),
-        }
-    }
-}
-
 /// A call to a root tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
@@ -122,71 +92,6 @@ pub enum ToolResult {
     Value(Value),
     /// The repr of a value that the serialization cannot hold.
     Repr(String),
-}
-
-/// A request or response that cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum WireError {
-    /// Not JSON, or JSON of another shape.
-    #[error("Invalid JSON: {0}")]
-    Json(#[source] serde_json::Error),
-    /// Not JSON, or too large.
-    #[error("Invalid JSON: {0}")]
-    Text(#[from] JsonError),
-    /// The body is a list or a scalar.
-    #[error("Invalid JSON: the body must be a JSON object, not {0}")]
-    NotObject(&'static str),
-    /// The request does not name a tool.
-    #[error("Tool name not provided")]
-    NoToolName,
-    /// The serialization is neither pickle nor JSON.
-    #[error("serialization is {0}, expected \"pickle\" or \"json\"")]
-    Serialization(String),
-    /// A field that is not base64 text.
-    #[error("{field} is not base64: {reason}")]
-    Base64 {
-        /// Name of the field.
-        field: &'static str,
-        /// The decoder's message.
-        reason: String,
-    },
-    /// A pickle that was refused.
-    #[error("{field} is refused: {source}")]
-    Pickle {
-        /// Name of the field.
-        field: &'static str,
-        /// Fault in the pickle.
-        #[source]
-        source: DecodeError,
-    },
-    /// A value of the wrong type.
-    #[error("{field} must be {expected}, not {found}")]
-    Type {
-        /// Name of the field.
-        field: &'static str,
-        /// Expected type.
-        expected: &'static str,
-        /// Actual type or value.
-        found: String,
-    },
-    /// The endpoint's own message, in place of a result.
-    #[error("{0}")]
-    Reported(String),
-    /// A value that cannot be encoded.
-    #[error("{field} cannot be sent: {source}")]
-    Write {
-        /// Name of the field.
-        field: &'static str,
-        /// Fault in the value.
-        #[source]
-        source: WriteError,
-    },
-}
-
-impl WireError {
-    fn ty(field: &'static str, expected: &'static str, found: impl Into<String>) -> Self {
-        Self::Type { field, expected, found: found.into() }
-    }
 }
 
 /// A request whose arguments are not decoded yet: the tool is known first.
@@ -290,17 +195,6 @@ impl Envelope {
     }
 }
 
-impl WireError {
-    /// The message for the caller of the tool whose reply has this fault.
-    #[must_use]
-    pub fn in_reply_of(self, tool: &str) -> String {
-        match self {
-            Self::Reported(message) => message,
-            fault => format!("the answer to {tool} cannot be read: {fault}"),
-        }
-    }
-}
-
 impl Call {
     /// The argument of a parameter, given by position or by name.
     #[must_use]
@@ -381,120 +275,11 @@ impl Reply {
     }
 }
 
-/// Encoded arguments.
-#[derive(Clone, Copy, Debug)]
-pub enum Written<'a> {
-    /// A pickle.
-    Pickle(&'a [u8]),
-    /// A JSON text.
-    Json(&'a str),
-}
-
-/// The body of a request whose arguments are already encoded.
-///
-/// # Errors
-/// [`WireError::Json`] if an argument is not JSON: Python writes NaN and infinities, which JSON does not have.
-pub fn write_body(tool: &str, args: Written<'_>, kwargs: Written<'_>) -> Result<Vec<u8>, WireError> {
-    #[derive(Serialize)]
-    struct Body<'a> {
-        tool_name: &'a str,
-        serialization: Serialization,
-        args: Box<RawValue>,
-        kwargs: Box<RawValue>,
-    }
-    let serialization = match args {
-        Written::Pickle(_) => Serialization::Pickle,
-        Written::Json(_) => Serialization::Json,
-    };
-    let raw = |written| {
-        let text = match written {
-            Written::Pickle(bytes) => format!("\"{}\"", BASE64.encode(bytes)),
-            Written::Json(text) => text.to_owned(),
-        };
-        RawValue::from_string(text).map_err(WireError::Json)
-    };
-    let body = Body { tool_name: tool, serialization, args: raw(args)?, kwargs: raw(kwargs)? };
-    serde_json::to_vec(&body).map_err(WireError::Json)
-}
-
-/// The body of a response of status 200 whose result is not decoded yet.
-#[derive(Debug)]
-pub struct RawReply {
-    result: Option<Box<RawValue>>,
-    /// The repr of a value that the serialization cannot hold.
-    pub result_repr: Option<String>,
-    /// Lines that the session prints before it goes on.
-    pub print_lines: Vec<String>,
-}
-
-impl RawReply {
-    /// Parses a body.
-    ///
-    /// # Errors
-    /// [`WireError::Reported`] for an error without a result, [`WireError::Json`].
-    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        #[derive(Deserialize)]
-        struct Body {
-            // A result of null counts as present.
-            #[serde(default, deserialize_with = "present")]
-            result: Option<Box<RawValue>>,
-            result_repr: Option<String>,
-            #[serde(default)]
-            print_lines: Option<Vec<Json>>,
-            error: Option<Json>,
-        }
-        let body: Body = serde_json::from_slice(body).map_err(WireError::Json)?;
-        let text = |value| match value {
-            Json::String(text) => text,
-            other => other.to_string(),
-        };
-        if let (None, None, Some(error)) = (&body.result, &body.result_repr, body.error) {
-            return Err(WireError::Reported(text(error)));
-        }
-        let print_lines = body.print_lines.unwrap_or_default().into_iter().map(text).collect();
-        Ok(Self { result: body.result, result_repr: body.result_repr, print_lines })
-    }
-
-    /// The result as JSON text.
-    ///
-    /// # Errors
-    /// The result is missing.
-    pub fn json(&self) -> Result<&str, WireError> {
-        let result = self.result.as_ref().ok_or(WireError::ty("result", "there", "missing"))?;
-        Ok(result.get())
-    }
-
-    /// The result as a pickle.
-    ///
-    /// # Errors
-    /// The result is missing, or is not base64 text.
-    pub fn pickle(&self) -> Result<Vec<u8>, WireError> {
-        let text = self.json()?;
-        let encoded = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
-        match encoded {
-            Some(encoded) if !encoded.contains('\\') => decode_base64("result", encoded),
-            Some(_) => {
-                decode_base64("result", &serde_json::from_str::<String>(text).map_err(WireError::Json)?)
-            }
-            None => Err(WireError::ty("result", "base64 text", crate::frame::excerpt(text.as_bytes()))),
-        }
-    }
-}
-
 /// The body of a response with any status but 200.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
     /// A sentence for the caller.
     pub error: String,
-}
-
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    Box::<RawValue>::deserialize(deserializer).map(Some)
-}
-
-fn decode_base64(field: &'static str, text: &str) -> Result<Vec<u8>, WireError> {
-    let bytes = BASE64.decode(text.as_bytes());
-    bytes.map_err(|error| WireError::Base64 { field, reason: error.to_string() })
 }
 
 fn unpickle(field: &'static str, value: &Value, limits: &Limits) -> Result<Value, WireError> {
@@ -558,86 +343,4 @@ impl Object {
 
 fn excerpt(value: &Value) -> String {
     crate::frame::excerpt(format!("{value:?}").as_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn call() -> Call {
-        let kwargs = Dict::from_pairs([(Value::from("limit"), Value::from(3))]).unwrap();
-        Call { tool: "search".to_owned(), args: vec![Value::from("a"), Value::from(1.5)], kwargs }
-    }
-
-    #[test]
-    fn a_call_survives_the_round_trip() {
-        for serialization in [Serialization::Pickle, Serialization::Json] {
-            let body = call().to_body(serialization).unwrap();
-            let envelope = Envelope::parse(&body, &Limits::default()).unwrap();
-            assert_eq!(envelope.tool_name().unwrap(), "search");
-            assert_eq!(envelope.serialization().unwrap(), serialization);
-            assert_eq!(envelope.into_call(&Limits::default()).unwrap(), call());
-        }
-    }
-
-    #[test]
-    fn a_reply_survives_the_round_trip_or_becomes_its_repr_in_json() {
-        let reply = Reply {
-            result: ToolResult::Value(Value::tuple([Value::None, Value::from("x")])),
-            print_lines: vec!["one".to_owned()],
-        };
-        let limits = Limits::default();
-        let body = reply.to_body(Serialization::Pickle).unwrap();
-        assert_eq!(Reply::from_body(&body, Serialization::Pickle, &limits).unwrap(), reply);
-        let bytes = Reply::of(Value::Bytes(b"\x00".as_slice().into())).to_body(Serialization::Json).unwrap();
-        assert_eq!(String::from_utf8(bytes.clone()).unwrap(), r#"{"result_repr":"b'\\x00'"}"#);
-        let read = Reply::from_body(&bytes, Serialization::Json, &limits).unwrap();
-        assert_eq!(read.result, ToolResult::Repr("b'\\x00'".to_owned()));
-        let none = Reply::of(Value::None).to_body(Serialization::Json).unwrap();
-        assert_eq!(Reply::from_body(&none, Serialization::Json, &limits).unwrap(), Reply::of(Value::None));
-    }
-
-    #[test]
-    fn an_error_without_a_result_is_the_reply() {
-        let read = |body: &str| {
-            let reply = Reply::from_body(body.as_bytes(), Serialization::Json, &Limits::default());
-            reply.map_err(|error| error.in_reply_of("t"))
-        };
-        assert_eq!(read(r#"{"error": "it broke"}"#), Err("it broke".to_owned()));
-        assert_eq!(read(r#"{"error": {"code": 3}}"#), Err(r#"{"code":3}"#.to_owned()));
-        assert_eq!(read(r#"{"error": "a remark", "result": 5}"#), Ok(Reply::of(5)));
-        assert_eq!(read(r#"{"error": "a remark", "result": null}"#), Ok(Reply::of(Value::None)));
-        let unreadable = "the answer to t cannot be read: result must be there, not missing";
-        assert_eq!(read(r#"{"error": null}"#), Err(unreadable.to_owned()));
-    }
-
-    #[test]
-    fn errors_name_the_fault() {
-        let error = |body: &str| {
-            let envelope = Envelope::parse(body.as_bytes(), &Limits::default()).unwrap();
-            envelope.into_call(&Limits::default()).unwrap_err().to_string()
-        };
-        let unread =
-            |body: &str| Envelope::parse(body.as_bytes(), &Limits::default()).unwrap_err().to_string();
-        assert!(unread("{").starts_with("Invalid JSON: EOF while parsing"));
-        let list = unread(r#"["t", "json", [1], {}]"#);
-        assert_eq!(list, "Invalid JSON: the body must be a JSON object, not list");
-        assert_eq!(error("{}"), "Tool name not provided");
-        assert_eq!(error(r#"{"tool_name": ""}"#), "Tool name not provided");
-        assert_eq!(
-            error(r#"{"tool_name": "t", "serialization": "yaml"}"#),
-            "serialization is \"yaml\", expected \"pickle\" or \"json\""
-        );
-        assert_eq!(
-            error(r#"{"tool_name": "t", "args": "?"}"#),
-            "args is not base64: Invalid symbol 63, offset 0."
-        );
-        assert_eq!(error(r#"{"tool_name": "t", "args": [1]}"#), "args must be base64 text, not \"[1]\"");
-        // An empty list, where a tuple is expected.
-        assert_eq!(error(r#"{"tool_name": "t", "args": "gARdlC4="}"#), "args must be a tuple, not list");
-        assert_eq!(
-            error(r#"{"tool_name": "t", "serialization": "json", "args": {}}"#),
-            "args must be a list, not dict"
-        );
-    }
 }

@@ -1,9 +1,10 @@
 //! Virtual environments with packages of others, made once and kept beside the programs.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use rlm_tests::{PATIENCE, program, pythons, skipped};
+use rlm_tests::{PATIENCE, program, pythons, repository, skipped};
 
 /// A Python with the SDK of MCP; see [`python_with`].
 pub(super) fn python_with_mcp() -> Option<PathBuf> {
@@ -19,10 +20,10 @@ pub(super) fn python_with(name: &str, packages: &str, modules: &str) -> Option<P
     let venv = program("rlm").with_file_name(format!("venv-with-{name}"));
     let python = venv.join("bin/python3");
     // Several tests may want to make it at once.
-    let lock = std::fs::File::create(venv.with_extension("lock")).unwrap();
+    let lock = fs::File::create(venv.with_extension("lock")).unwrap();
     lock.lock().unwrap();
-    let import = format!("import {modules}");
-    if runs(&python, &import) {
+    let stamp = venv.join("packages");
+    if fs::read_to_string(&stamp).is_ok_and(|made| made == packages) {
         return Some(python);
     }
     let Some(base) = pythons().into_iter().rev().find(|python| runs(python, "import pip, ensurepip")) else {
@@ -30,16 +31,22 @@ pub(super) fn python_with(name: &str, packages: &str, modules: &str) -> Option<P
         return None;
     };
     // The remains of an environment that could not be created.
-    let _none_yet = std::fs::remove_dir_all(&venv);
+    let _none_yet = fs::remove_dir_all(&venv);
     let made = Command::new(base).args(["-m", "venv"]).arg(&venv).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let limit = PATIENCE.as_secs().to_string();
-    let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", &limit];
-    let installed = Command::new(&python).args(pip).args(packages.split_whitespace()).output().unwrap();
-    if !runs(&python, &import) {
-        let said = String::from_utf8_lossy(&installed.stderr);
+    // uv installs in a tenth of pip's time.
+    let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", &limit, "uv==0.13.9"];
+    let _without_it_uv_cannot_run = Command::new(&python).args(pip).output().unwrap();
+    let mut uv = Command::new(venv.join("bin/uv"));
+    uv.args(["pip", "install", "--quiet", "--python"]).arg(&python).args(packages.split_whitespace());
+    let installed = uv.env("UV_CACHE_DIR", repository().join("target/python/uv")).output();
+    if !runs(&python, &format!("import {modules}")) {
+        let said = installed
+            .map_or_else(|error| error.to_string(), |output| String::from_utf8_lossy(&output.stderr).into());
         skipped(format_args!("{packages} cannot be installed: {said}"));
         return None;
     }
+    fs::write(stamp, packages).unwrap();
     Some(python)
 }

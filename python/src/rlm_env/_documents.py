@@ -13,7 +13,7 @@ Language = Literal["bash", "python"]
 Status = Literal["ok", "error"]
 Outcome = Literal["ok", "error", "timed_out", "interrupted", "exited", "crashed"]
 State = Literal["kept", "restored", "reset"]
-Mechanism = Literal["cgroup", "rlimit"]
+Mechanism = Literal["cgroup", "rlimit", "pid_namespace"]
 ConfinementLevel = Literal["off", "landlock", "full"]
 
 _T = TypeVar("_T")

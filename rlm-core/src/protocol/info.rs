@@ -46,7 +46,7 @@ pub struct Info {
 /// Limits of a session's resources; null for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Processes and threads; by `rlimit`, those of the user.
+    /// Processes and threads; by `rlimit` without full confinement, those of the user.
     pub processes: Option<Limit>,
     /// Memory in bytes; by `rlimit`, the address space of each process.
     pub memory_bytes: Option<Limit>,
@@ -73,6 +73,8 @@ pub enum Mechanism {
     Cgroup,
     /// A resource limit of each process.
     Rlimit,
+    /// The session's namespace of process ids: the limit is for all of its processes together.
+    PidNamespace,
 }
 
 /// The most that a session has used of its resources so far; null where it is not known.

@@ -154,7 +154,7 @@ fn golden_info() {
             answer_ready: false,
             confinement: Confinement::default(),
             limits: Limits {
-                processes: Some(Limit { value: 64, mechanism: None }),
+                processes: Some(Limit { value: 64, mechanism: Some(Mechanism::PidNamespace) }),
                 memory_bytes: Some(Limit { value: 4096, mechanism: Some(Mechanism::Cgroup) }),
                 file_size_bytes: Some(Limit { value: 1, mechanism: Some(Mechanism::Rlimit) }),
                 cpu_seconds: None,

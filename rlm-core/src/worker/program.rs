@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use nix::fcntl::OFlag;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, Uid};
 
 use super::channel::Channel;
 use super::confine::{self, Failed};
@@ -24,13 +24,13 @@ use super::resources::{Cgroup, ResourceLimits};
 use super::serve::serve;
 use super::settings::{self, Environment, Settings, Wanted};
 use super::supervisor::Supervisor;
-use super::{descendants, guard, responses};
+use super::{descendants, guard, resources, responses};
 use crate::control::ControlDir;
 use crate::env;
 use crate::error::with_causes;
 use crate::memory::OUT_OF_MEMORY;
 use crate::programs;
-use crate::protocol::{Answer, Confine, Confinement, ConfinementLevel, Context, HistorySession};
+use crate::protocol::{Answer, Confine, Confinement, ConfinementLevel, Context, HistorySession, Limit};
 use crate::sys::keep_variables;
 
 /// Exit status if the session cannot be started or served.
@@ -148,8 +148,14 @@ fn run<P: Program>(
             return ExitCode::from(CANNOT_SERVE);
         }
     };
-    // The cgroup is made outside.
-    let ready_to_serve = limit(task.0.limits, environment, above.guard, &mut log).and_then(|limits| {
+    // Both are outside of what a confined session reaches.
+    resources::offer_memory();
+    let confined = match &confining {
+        Confining::In { level, user, .. } => Some((*level, user.0)),
+        _ => None,
+    };
+    let limits = limit(task.0.limits, confined, environment, above.guard, &mut log);
+    let ready_to_serve = limits.and_then(|limits| {
         let entered =
             enter(&mut program, control, environment, &mut task, (confine, confining), &limits, &mut log);
         entered.map(|confinement| (limits, confinement))
@@ -361,34 +367,43 @@ fn start_and_serve<P: Program>(
 /// [`Exit::Failed`] if no cgroup can be created where the host wants it.
 fn limit(
     wanted: Wanted,
+    confined: Option<(ConfinementLevel, Uid)>,
     environment: &Environment,
     guard: Pid,
     log: &mut Log,
 ) -> Result<ResourceLimits, Exit> {
-    if wanted == Wanted::default() {
+    let has_cgroup = has_cgroup(environment);
+    if !has_cgroup && confined.is_none() {
         return Ok(ResourceLimits::default());
     }
-    let cgroup = Cgroup::of_session(environment, guard);
-    let resource_limits = match ResourceLimits::new(wanted, cgroup) {
+    let cgroup = has_cgroup.then(|| Cgroup::of_session(environment, guard)).flatten();
+    let resource_limits = match ResourceLimits::new(wanted, cgroup, confined) {
         Err(error) if environment.get(env::CGROUP).is_none() => {
             log.line(format_args!("the limits are those of each process: {}", with_causes(&error)));
-            ResourceLimits::new(wanted, None)
+            ResourceLimits::new(wanted, None, confined)
         }
         created => created,
     };
     let resource_limits = resource_limits.map_err(Exit::failed)?;
-    if resource_limits.limits().processes.is_some_and(|limit| limit.mechanism.is_none()) {
+    if let Some(Limit { value, mechanism: None }) = resource_limits.limits().processes {
         log.line(format_args!(
-            "{} has no effect: for root, only a cgroup with the controller pids limits processes",
-            env::LIMIT_PROCESSES
+            "the limit of {value} processes ({}) has no effect here: it takes a cgroup with the controller pids ({}), or \
+             full confinement and Linux 6.14, or 5.14 for other users than root",
+            env::LIMIT_PROCESSES,
+            env::CGROUP
         ));
     }
     Ok(resource_limits)
 }
 
+/// True if the session gets a cgroup of its own where one can be made.
+fn has_cgroup(environment: &Environment) -> bool {
+    env::LIMITS.iter().chain([&env::CGROUP]).any(|name| environment.get(name).is_some())
+}
+
 /// Removes the cgroup of the session that this process guards, if it has one.
 fn remove_cgroup(environment: &Environment) {
-    if env::LIMITS.iter().any(|name| environment.get(name).is_some())
+    if has_cgroup(environment)
         && let Some(cgroup) = Cgroup::of_session(environment, Pid::this())
     {
         // If processes are left there, the sweep of the session's processes could not end them either.

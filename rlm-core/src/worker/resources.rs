@@ -3,7 +3,7 @@
 //! A session has a cgroup (version 2) of its own where one can be created: it limits memory and processes of the whole
 //! session, as far as the cgroup has the controllers, and counts CPU time. Everything else is a resource limit
 //! (`setrlimit`) that every process of the session inherits: for each process by itself, and for processes of the whole
-//! user. Without any limit, nothing is created and nothing is set.
+//! user. The processes of a fully confined session are limited by its namespaces, without being asked.
 //!
 //! Guard and server find the cgroup by its name, so that either can remove it.
 
@@ -16,12 +16,22 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::time::TimeValLike as _;
-use nix::unistd::{Pid, getuid};
+use nix::unistd::{Pid, Uid, getuid};
 
 use super::descendants;
 use super::settings::{Environment, Wanted};
 use crate::env;
-use crate::protocol::{Limit, Limits, Mechanism, Usage};
+use crate::protocol::{ConfinementLevel, Limit, Limits, Mechanism, Usage};
+
+/// Most processes and threads of a session that is confined, or has a cgroup that its host names, if no other limit is wanted.
+const DEFAULT_PROCESSES: u64 = 1024;
+
+/// Process ids of a namespace that the kernel gives only once, to the first processes (`RESERVED_PIDS`).
+const RESERVED_PIDS: u64 = 300;
+
+/// Thousandths of all memory that the kernel, when it is out of memory, adds to what a session uses: half of it. So a session ends
+/// before its host and others, unless one of them has taken more than that.
+const OOM_SCORE: i32 = 500;
 
 /// Time that killed processes have to leave a cgroup, so that it can be removed.
 const REMOVAL_LIMIT: Duration = Duration::from_millis(500);
@@ -39,30 +49,55 @@ pub struct ResourceLimits {
 }
 
 impl ResourceLimits {
-    /// Limits for the processes that will [enter](Entry::enter). Creates the cgroup, if there is one.
+    /// Limits for the processes that will [enter](Entry::enter). Creates the cgroup, if there is one. A confined session has a
+    /// level, and a user outside of its namespaces.
     ///
     /// # Errors
     /// The cgroup cannot be created.
-    pub fn new(wanted: Wanted, cgroup: Option<Cgroup>) -> Result<Self, CgroupError> {
+    pub fn new(
+        wanted: Wanted,
+        cgroup: Option<Cgroup>,
+        confined: Option<(ConfinementLevel, Uid)>,
+    ) -> Result<Self, CgroupError> {
+        let has_default = confined.is_some() || cgroup.as_ref().is_some_and(|cgroup| cgroup.is_named);
+        let processes = wanted.processes.or(has_default.then_some(DEFAULT_PROCESSES));
         if let Some(cgroup) = &cgroup {
-            cgroup.create(wanted)?;
+            cgroup.create(Wanted { processes, ..wanted })?;
         }
         let mut new = Self { cgroup, ..Self::default() };
         new.limits.memory_bytes = wanted.memory.map(|bytes| {
             new.by_cgroup("memory.max", bytes).unwrap_or_else(|| new.by_rlimit(Resource::RLIMIT_AS, bytes, 0))
         });
-        new.limits.processes = wanted.processes.map(|count| {
-            new.by_cgroup("pids.max", count).unwrap_or_else(|| {
-                let limit = new.by_rlimit(Resource::RLIMIT_NPROC, count, 0);
-                // The kernel does not apply this limit to root.
-                Limit { mechanism: limit.mechanism.filter(|_| !getuid().is_root()), ..limit }
-            })
-        });
+        new.limits.processes =
+            processes.map(|count| new.limit_processes(count, wanted.processes.is_some(), confined));
         new.limits.file_size_bytes =
             wanted.file_size.map(|bytes| new.by_rlimit(Resource::RLIMIT_FSIZE, bytes, 0));
         // SIGXCPU at the limit lets a shell save its state; SIGKILL follows a second later.
         new.limits.cpu_seconds = wanted.cpu.map(|seconds| new.by_rlimit(Resource::RLIMIT_CPU, seconds, 1));
         Ok(new)
+    }
+
+    fn limit_processes(
+        &mut self,
+        count: u64,
+        is_wanted: bool,
+        confined: Option<(ConfinementLevel, Uid)>,
+    ) -> Limit {
+        if let Some(limit) = self.by_cgroup("pids.max", count) {
+            return limit;
+        }
+        let has_namespaces = matches!(confined, Some((ConfinementLevel::Full, _)));
+        // Inside of new namespaces, this process has no user yet.
+        let user = confined.map_or_else(getuid, |(_, user)| user);
+        // The kernel does not apply this limit to root. In a user namespace, it counts the session's processes alone.
+        if !user.is_root() && if has_namespaces { is_kernel(5, 14) } else { is_wanted } {
+            return self.by_rlimit(Resource::RLIMIT_NPROC, count, 0);
+        }
+        // Before, root would change the number for the whole host.
+        let is_of_namespace = has_namespaces
+            && is_kernel(6, 14)
+            && fs::write("/proc/sys/kernel/pid_max", (count + RESERVED_PIDS).to_string()).is_ok();
+        Limit { value: count, mechanism: is_of_namespace.then_some(Mechanism::PidNamespace) }
     }
 
     fn by_cgroup(&self, file: &str, value: u64) -> Option<Limit> {
@@ -156,6 +191,24 @@ impl Entry {
     }
 }
 
+/// Has the kernel, out of memory, end this process and all that it starts before its host and others. Whoever wants that more for
+/// itself has said so already.
+pub fn offer_memory() {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    let own = fs::read_to_string(FILE).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    if own.is_some_and(|own| own < OOM_SCORE) {
+        // Where it cannot be raised, the kernel chooses by the use of memory alone.
+        let _by_use_alone = fs::write(FILE, OOM_SCORE.to_string());
+    }
+}
+
+/// True if the kernel is of this version or a newer one.
+fn is_kernel(major: u32, minor: u32) -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}
+
 /// CPU time of everything that this process has started, in seconds: of what has ended, and of what is running.
 fn cpu_seconds_of_children() -> Option<f64> {
     let ended = getrusage(UsageWho::RUSAGE_CHILDREN).ok()?;
@@ -179,6 +232,8 @@ pub struct CgroupError {
 #[derive(Clone, Debug)]
 pub struct Cgroup {
     dir: PathBuf,
+    /// True in the directory that the host has named.
+    is_named: bool,
 }
 
 impl Cgroup {
@@ -186,20 +241,24 @@ impl Cgroup {
     /// process. None if the system has no cgroups of version 2. Nothing is created yet.
     #[must_use]
     pub fn of_session(environment: &Environment, guard: Pid) -> Option<Self> {
-        let parent = environment.path(env::CGROUP).or_else(|| {
+        let named = environment.path(env::CGROUP);
+        let is_named = named.is_some();
+        let parent = named.or_else(|| {
             let [cgroup, mounts] =
                 ["cgroup", "mountinfo"].map(|file| fs::read_to_string(format!("/proc/self/{file}")));
             own_cgroup(&cgroup.ok()?, &mounts.ok()?)
         })?;
         // The start time tells the guard from other processes with its id, earlier or in another PID namespace.
         let [started] = descendants::stat_fields(guard, [22])?;
-        Some(Self { dir: parent.join(format!("rlm-session-{guard}-{started}")) })
+        Some(Self { dir: parent.join(format!("rlm-session-{guard}-{started}")), is_named })
     }
 
     fn create(&self, wanted: Wanted) -> Result<(), CgroupError> {
-        let parent = Self { dir: self.dir.parent().unwrap_or(Path::new("/")).to_owned() };
+        let parent = self.dir.parent().unwrap_or(Path::new("/")).to_owned();
+        let parent = Self { dir: parent, is_named: self.is_named };
+        // With the controller cpu, sessions share the processors as equals, however many processes one of them has.
         for (is_wanted, controller) in
-            [(wanted.memory.is_some(), "+memory"), (wanted.processes.is_some(), "+pids")]
+            [(true, "+cpu"), (wanted.memory.is_some(), "+memory"), (wanted.processes.is_some(), "+pids")]
         {
             if is_wanted {
                 // The kernel refuses if the controller is missing, or if the parent has processes. Then the cgroup
@@ -279,7 +338,7 @@ mod tests {
         for (name, text) in files {
             fs::write(dir.path().join(name), text).unwrap();
         }
-        let cgroup = Cgroup { dir: dir.path().to_owned() };
+        let cgroup = Cgroup { dir: dir.path().to_owned(), is_named: false };
         (dir, cgroup)
     }
 
@@ -307,15 +366,15 @@ mod tests {
     #[test]
     fn a_limit_without_its_controller_is_set_for_each_process() {
         let dir = tempfile::tempdir().unwrap();
-        let cgroup = Cgroup { dir: dir.path().join("session") };
+        let cgroup = Cgroup { dir: dir.path().join("session"), is_named: false };
         let wanted = Wanted { memory: Some(1 << 30), cpu: Some(60), ..Wanted::default() };
-        let resource_limits = ResourceLimits::new(wanted, Some(cgroup.clone())).unwrap();
+        let resource_limits = ResourceLimits::new(wanted, Some(cgroup.clone()), None).unwrap();
         let limit = |value| Some(Limit { value, mechanism: Some(Mechanism::Rlimit) });
         let limits = Limits { memory_bytes: limit(1 << 30), cpu_seconds: limit(60), ..Limits::default() };
         assert_eq!(resource_limits.limits(), limits);
         let rlimits = [(Resource::RLIMIT_AS, 1 << 30, 1 << 30), (Resource::RLIMIT_CPU, 60, 61)];
         assert_eq!(resource_limits.rlimits, rlimits);
-        let error = ResourceLimits::new(wanted, Some(cgroup.clone())).unwrap_err();
+        let error = ResourceLimits::new(wanted, Some(cgroup.clone()), None).unwrap_err();
         assert_eq!(error.to_string(), format!("cannot create the cgroup {}", cgroup.dir.display()));
         assert!(cgroup.remove());
         assert!(!cgroup.dir.exists());

@@ -1,4 +1,4 @@
-//! What holds for every text that a shell may get.
+//! Properties of every text that a shell may get.
 
 use super::legend::{MARKERS, TOKENS, VARIABLES};
 use super::texts::is_name_char;

@@ -98,8 +98,18 @@ fn a_limit_of_processes_that_has_no_effect_is_told() {
     let worker = Setup::bash().env("RLM_LIMIT_PROCESSES", 100).start();
     let limit = worker.info().limits.processes.unwrap();
     let log = fs::read_to_string(worker.control.log_file()).unwrap_or_default();
-    let told = log.contains("RLM_LIMIT_PROCESSES has no effect");
+    let told = log.contains("(RLM_LIMIT_PROCESSES) has no effect here");
     assert_eq!((limit.value, told), (100, limit.mechanism.is_none()), "{log}");
+}
+
+#[test]
+fn out_of_memory_the_kernel_ends_a_session_before_its_host() {
+    let score = |pid: Pid| fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
+    let hosts = score(Pid::this());
+    let sessions = hosts.trim().parse::<i32>().unwrap().max(500);
+    let worker = Worker::bash();
+    assert_eq!(score(worker.pid()), hosts);
+    assert_eq!(score(worker.interpreter()), format!("{sessions}\n"));
 }
 
 /// The session's cgroup, if the machine lets the worker create one.

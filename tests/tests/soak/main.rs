@@ -4,15 +4,15 @@
 
 use std::time::Duration;
 
-use rlm_tests::default_python;
 use rlm_tests::soak::{
     Bounds, Class, Disturbance, Effect, End, Frame, Language, Means, Plan, Reading, Request, Step, lines,
     parse, shrink,
 };
+use rlm_tests::{PATIENCE, default_python};
 use serde_json::json;
 
 fn means() -> Means {
-    Means { python: default_python(), patience: Duration::from_secs(30) }
+    Means { python: default_python(), patience: PATIENCE }
 }
 
 fn plan(language: Language) -> Plan {
@@ -88,7 +88,8 @@ fn a_planted_loss_is_found_and_shrunk_to_the_two_calls_that_show_it() {
     let run = means().replay(&frame(), &steps);
     let defect = run.defect.unwrap();
     assert_eq!((defect.class, run.steps.len()), (Class::SilentLoss, 18), "{defect}");
-    let shortest = shrink(&means(), &frame(), &run.steps, defect.class, Bounds::default());
+    let bounds = Bounds { time: 10 * PATIENCE, ..Bounds::default() };
+    let shortest = shrink(&means(), &frame(), &run.steps, defect.class, bounds);
     let kinds: Vec<&str> = shortest.steps.iter().map(|step| step.kind.as_str()).collect();
     assert_eq!((kinds, shortest.failures), (vec!["planted", "show"], (10, 10)));
     // The report has everything that a replay needs.

@@ -1,6 +1,7 @@
 //! Confinement: what a session reaches, what it keeps, how it ends, and what is said where it cannot be had.
 
 mod attempts;
+mod bounds;
 mod paths;
 mod refusals;
 

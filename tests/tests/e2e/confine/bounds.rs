@@ -1,0 +1,69 @@
+//! Bounds of confined sessions: one that takes all that it can get harms no other, and goes on.
+
+use rlm_core::protocol::{Limit, Outcome};
+use rlm_tests::{Worker, skipped};
+
+use serde_json::json;
+
+use super::{Who, bash_at, can_have, confined, levels};
+use crate::ops::ask;
+
+/// Starts more processes than a session may have, and prints how many there were.
+const MANY: &str = "import os, signal
+pids = []
+try:
+    while len(pids) < 1400:
+        pid = os.fork()
+        if not pid: signal.pause()
+        pids.append(pid)
+except BlockingIOError: pass
+for pid in pids: os.kill(pid, 9); os.waitpid(pid, 0)
+print(len(pids))";
+
+/// True if something limits the processes of this session; if not, the session has said so.
+fn has_bound(worker: &Worker) -> bool {
+    let Some(Limit { value: 1024, mechanism }) = worker.info().limits.processes else {
+        panic!("{:?}", worker.info().limits)
+    };
+    let told = worker.log().contains("the limit of 1024 processes (RLM_LIMIT_PROCESSES) has no effect here");
+    assert_eq!(told, mechanism.is_none(), "{}", worker.log());
+    if mechanism.is_none() {
+        skipped("nothing limits the processes of such a session here");
+    }
+    mechanism.is_some()
+}
+
+#[test]
+fn a_confined_session_has_as_many_processes_as_it_says() {
+    for level in levels() {
+        for who in Who::all() {
+            let mut worker = confined(who, level);
+            if has_bound(&worker) {
+                let count: u64 = worker.output(MANY).trim().parse().unwrap();
+                // The first 300 ids of a namespace are used once.
+                assert!((1000..=1324).contains(&count), "{count} at {level} for {who:?}");
+                assert_eq!(worker.value("6 * 7"), "42");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fork_bomb_harms_no_other_session_and_a_reset_ends_it() {
+    if !can_have("full") {
+        return;
+    }
+    let (mut worker, mut other) = (bash_at("full"), bash_at("full"));
+    if !has_bound(&worker) {
+        return;
+    }
+    worker.call("kept=1; bomb() { bomb | bomb & }; bomb");
+    for _ in 0..50 {
+        assert_eq!(other.output("/bin/echo 7"), "7\n");
+    }
+    let response = worker.call("builtin echo \"kept is $kept\"");
+    assert!(response.stdout.contains("kept is 1\n"), "{response:?}");
+    let response = ask(&worker, json!({"op": "reset"}));
+    assert_eq!((response.outcome, response.hint), (Outcome::Ok, None));
+    assert_eq!(worker.output("/bin/echo 7"), "7\n");
+}

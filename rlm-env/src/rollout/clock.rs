@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// Time limit of a model's answer if nothing else limits it.
-const MODEL_TIME_LIMIT: Duration = Duration::from_secs(600);
+/// The time for a model's answer where the rollout has no limit: 30 years. Its requests have a limit on silence.
+const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// The last turn gets this fraction of a rollout's time (1/10), within these bounds.
 const LAST_TURN_PART: u32 = 10;
@@ -61,8 +61,7 @@ impl Clock {
 
     /// The deadline of a model's answer.
     pub(super) fn model_deadline(&self) -> Instant {
-        let longest = Instant::now() + MODEL_TIME_LIMIT;
-        self.end().map_or(longest, |end| end.min(longest))
+        self.end().unwrap_or_else(|| Instant::now() + NEVER)
     }
 }
 
@@ -87,6 +86,14 @@ mod tests {
             (clock.end().unwrap() - work).as_secs_f64()
         };
         assert_eq!([0.4, 2.0, 100.0, 6000.0].map(parts), [0.2, 0.5, 10.0, 60.0]);
+    }
+
+    #[test]
+    fn a_model_may_take_all_of_the_time() {
+        let left = |clock: Clock| clock.model_deadline() - Instant::now();
+        let (hours, day) = (Duration::from_hours(20), Duration::from_hours(24));
+        assert!((hours - LAST_TURN_AT_MOST - OVERDUE..hours).contains(&left(Clock::start(Some(hours)))));
+        assert!(left(Clock::start(None)) > 365 * day);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use rlm_core::protocol::{Outcome, Response};
 use rlm_core::text::{cut, grouped, without_middle};
 use rlm_env::trajectory::{CallEnded, CallStarted, Entry, Event, MessageKind, ModelCall, OutputPiece, Sink};
 use rlm_env::{RolloutResult, StopReason};
-use rlm_rootd::{message_text, reasoning_text, without_thoughts};
+use rlm_rootd::{reasoning_text, reply_text};
 use serde_json::{Value as Json, json};
 
 use super::tokens;
@@ -228,8 +228,7 @@ impl Sink for Updates {
                     let chunk = ContentChunk::new(text_block(&reasoning)).message_id(id);
                     self.send(SessionUpdate::AgentThoughtChunk(chunk));
                 }
-                let text = message_text(&message.message).unwrap_or_default();
-                let text = without_thoughts(&text).into_owned();
+                let text = reply_text(&message.message).unwrap_or_default();
                 let (tokens, has_text) = (lock(&self.tokens).take(), !text.trim().is_empty());
                 if has_text || tokens.is_some() {
                     self.say(&format!("reply-{}", message.turn), &text, tokens);

@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json};
 
 pub use self::fences::{Fenced, fenced};
 use self::json::whole_json;
+pub(super) use self::scanner::begins_with_thought;
 use self::scanner::{Part, parts};
 pub use self::written::WrittenCall;
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json};
 
 use super::api::Api;
 use super::estimate::{PER_MESSAGE, fields_tokens, image_urls, is_data_url, message_tokens, text_bytes};
-use super::forms::thoughts;
+use super::forms::{begins_with_thought, thoughts, without_thoughts};
 use super::reply_end::ReplyEnd;
 
 /// A message of a conversation in OpenAI's form, with its JSON text, so that a long conversation is not written again for each
@@ -136,17 +136,32 @@ pub fn message_text(message: &Json) -> Option<String> {
     }
 }
 
-/// The readable reasoning of a reply, to show; None if it has none. Servers put it into fields of their own, into blocks, or into
-/// the text; the first of these places that has any counts, since some repeat it in a second one. Signatures and encrypted
-/// reasoning are never a part of it.
+/// The text of a reply, without thoughts. Where reasoning came apart from it, marks of thoughts in the text are text, unless it begins
+/// with one: some servers repeat the reasoning there.
+#[must_use]
+pub fn reply_text(message: &Json) -> Option<String> {
+    let text = message_text(message)?;
+    if reasoning_apart(message).is_some() && !begins_with_thought(&text) {
+        return Some(text);
+    }
+    Some(without_thoughts(&text).into_owned())
+}
+
+/// The readable reasoning of a reply, to show; None if it has none. Signatures and encrypted reasoning are never a part of it.
 #[must_use]
 pub fn reasoning_text(message: &Json) -> Option<String> {
+    reasoning_apart(message).or_else(|| Some(thoughts(&message_text(message)?)?.trim().to_owned()))
+}
+
+/// The readable reasoning beside the text of a reply. Servers put it into fields of their own or into blocks; the first of these
+/// places that has any counts, since some repeat it in a second one.
+fn reasoning_apart(message: &Json) -> Option<String> {
     let text = |field: &str| Some(message.get(field)?.as_str()?.to_owned());
     let blocks = |field: &str, read: fn(&Json) -> Option<String>| {
         let blocks = message.get(field)?.as_array()?.iter().filter_map(read);
         Some(blocks.filter(|text| !text.trim().is_empty()).collect::<Vec<_>>().join("\n\n"))
     };
-    let places: [&dyn Fn() -> Option<String>; 6] = [
+    let places: [&dyn Fn() -> Option<String>; 5] = [
         // DeepSeek and most others, and our own translations of Anthropic's and OpenAI's blocks.
         &|| text("reasoning_content"),
         // vLLM, OpenRouter.
@@ -156,7 +171,6 @@ pub fn reasoning_text(message: &Json) -> Option<String> {
         &|| blocks("thinking_blocks", thinking_block),
         // Mistral.
         &|| blocks("content", thinking_block),
-        &|| thoughts(&message_text(message)?),
     ];
     let found = places.iter().filter_map(|place| place()).find(|text| !text.trim().is_empty())?;
     Some(found.trim().to_owned())
@@ -275,6 +289,24 @@ mod tests {
             {"type": "reasoning.summary", "summary": "One"}, {"type": "reasoning.summary", "summary": "Two"},
         ]});
         assert_eq!(reasoning_text(&two).as_deref(), Some("One\n\nTwo"));
+    }
+
+    #[test]
+    fn marks_of_thoughts_are_text_where_reasoning_came_apart() {
+        let text = |mut message: Json, content: &str| {
+            message["content"] = content.into();
+            reply_text(&message).unwrap()
+        };
+        for (content, alone) in [
+            ("Use <think> tags.", "Use "),
+            ("See </think> in line 9.", " in line 9."),
+            ("<think>Hm.</think>Done.", "Done."),
+            ("\n<THINK a=1>Hm.</think>Done.", "\nDone."),
+        ] {
+            assert_eq!(text(json!({}), content), alone);
+            let apart = if content.trim().starts_with('<') { alone } else { content };
+            assert_eq!(text(json!({"reasoning_content": "Hm."}), content), apart);
+        }
     }
 
     #[test]

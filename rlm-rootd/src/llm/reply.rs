@@ -8,8 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::error::SubCallError;
 use super::estimate::text_tokens;
-use super::forms::without_thoughts;
-use super::message::{message_text, refusal};
+use super::message::{refusal, reply_text};
 use super::reply_end::ReplyEnd;
 use crate::ledger::{Estimate, Usage};
 
@@ -123,7 +122,7 @@ impl Reply {
         match self.body.get("choices") {
             None | Some(Json::Null) => malformed("it has no choices"),
             Some(Json::Array(choices)) if choices.is_empty() => malformed("its choices are empty"),
-            Some(Json::Array(_)) if ReplyEnd::of(self.finish_reason()) == ReplyEnd::BadCall => {
+            Some(Json::Array(_)) if self.end() == ReplyEnd::BadCall => {
                 malformed("the server could not read the call in it")
             }
             Some(Json::Array(choices)) => match (&choices[0], choices[0].get("message")) {
@@ -159,22 +158,25 @@ impl Reply {
         {
             return Ok(ReplyContent::Calls { calls: calls.clone(), message: message.clone() });
         }
-        let text = message_text(message)
+        let text = reply_text(message)
             .ok_or_else(|| SubCallError::Malformed("its content is not text".to_owned()))?;
-        let text = without_thoughts(&text).into_owned();
         if !text.trim().is_empty() {
             return Ok(ReplyContent::Text(text));
         }
         if let Some(refusal) = refusal(message, self.finish_reason()) {
             return Err(SubCallError::Refused(refusal));
         }
-        let is_cut = ReplyEnd::of(self.finish_reason()).is_cut();
-        Err(if is_cut { SubCallError::NoTextWithinTokens } else { SubCallError::NoText })
+        Err(if self.end().is_cut() { SubCallError::NoTextWithinTokens } else { SubCallError::NoText })
     }
 
     /// The reason why the first choice ended.
     pub(super) fn finish_reason(&self) -> Option<&str> {
         self.choice()?.get("finish_reason")?.as_str()
+    }
+
+    /// Why the first choice ended.
+    pub(super) fn end(&self) -> ReplyEnd {
+        ReplyEnd::of(self.finish_reason())
     }
 
     /// The usage and cost as reported by the server; estimated if it reports none.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rlm_rootd::{ChatReply, ModelError, message_text, without_thoughts};
+use rlm_rootd::{ChatReply, ModelError, reply_text};
 use serde_json::json;
 
 use super::{FULL_PERCENT, RolloutDriver, Step, Stop};
@@ -121,10 +121,7 @@ impl RolloutDriver<'_> {
         let mut request = self.request(self.config.limits.max_completion_tokens);
         request.messages = &messages;
         let replied = self.complete(request, true).await?;
-        let text = |reply: ChatReply| {
-            let text = message_text(&reply.message)?;
-            Some(without_thoughts(&text).into_owned()).filter(|text| !text.trim().is_empty())
-        };
+        let text = |reply: ChatReply| reply_text(&reply.message).filter(|text| !text.trim().is_empty());
         Ok(replied.map(text))
     }
 

@@ -17,9 +17,6 @@ const NEAR_BYTES: usize = 256;
 pub(super) const THOUGHTS: &[(&str, &str)] = &[
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
-    ("<thought>", "</thought>"),
-    ("<reason>", "</reason>"),
-    ("<reasoning>", "</reasoning>"),
     ("<seed:think>", "</seed:think>"),
     ("<mm:think>", "</mm:think>"),
     ("[THINK]", "[/THINK]"),
@@ -29,6 +26,11 @@ pub(super) const THOUGHTS: &[(&str, &str)] = &[
     ("<|channel>thought", "<channel|>"),
     ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 ];
+
+/// Marks around thoughts that are also names of types and of elements, as in `Vec<Thought>`: they are read as they are here, at the
+/// beginning of a line outside of blocks.
+pub(super) const NAMES: &[(&str, &str)] =
+    &[("<thought>", "</thought>"), ("<reason>", "</reason>"), ("<reasoning>", "</reasoning>")];
 
 /// Reads calls after their opening mark, up to and including the closing mark.
 type CallReader = fn(&mut Scanner<'_>, close: &'static str) -> Option<Vec<WrittenCall>>;
@@ -67,6 +69,13 @@ pub(super) enum Part<'a> {
     /// A thought; empty in place of a mark that is not text.
     Thought(&'a str),
     Calls(&'a str, Vec<WrittenCall>),
+}
+
+/// True if a text begins with the mark of a thought.
+pub(in crate::llm) fn begins_with_thought(text: &str) -> bool {
+    let text = text.trim_start();
+    let near = text[..text.floor_char_boundary(NEAR_BYTES)].to_ascii_lowercase();
+    THOUGHTS.iter().any(|(open, _)| opening_length(&near, &open.to_ascii_lowercase()).is_some())
 }
 
 pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
@@ -192,7 +201,14 @@ impl<'a> Scanner<'a> {
 
     /// The text in which a mark of thoughts is looked for.
     fn in_any_case(&self, mark: &str) -> &str {
-        if mark.bytes().any(|byte| byte.is_ascii_uppercase()) { self.text } else { &self.lower }
+        let is_name = NAMES.iter().any(|(open, close)| [*open, *close].contains(&mark));
+        if is_name || mark.bytes().any(|byte| byte.is_ascii_uppercase()) { self.text } else { &self.lower }
+    }
+
+    /// True if a line, or the text behind a thought, begins here.
+    fn begins_line(&self, at: usize) -> bool {
+        let follows_thought = || at == self.kept && matches!(self.parts.last(), Some(Part::Thought(_)));
+        at == 0 || self.text.as_bytes()[at - 1] == b'\n' || follows_thought()
     }
 
     /// Reads a part, or text up to the next mark or line. True if a line begins after it.
@@ -206,9 +222,13 @@ impl<'a> Scanner<'a> {
         };
         let is_here = |mark: &str| mark.as_bytes()[1] == second && rest.starts_with(mark);
         let may_be = |mark: &str| mark.as_bytes()[1].eq_ignore_ascii_case(&second);
-        let thoughts = || THOUGHTS.iter().filter(|(open, close)| may_be(open) || may_be(close));
+        let names = if self.begins_line(begin) { NAMES } else { &[] };
+        let thoughts = || THOUGHTS.iter().chain(names).filter(|(open, close)| may_be(open) || may_be(close));
+        // Behind a word, a name with a capital is a type's: `Vec<Thinking>`.
+        let follows_word = self.text[..begin].ends_with(char::is_alphanumeric);
         let opened = thoughts().find_map(|(open, close)| {
-            Some((opening_length(&self.in_any_case(open)[begin..self.end], open)?, *close))
+            let text = if follows_word { self.text } else { self.in_any_case(open) };
+            Some((opening_length(&text[begin..self.end], open)?, *close))
         });
         if let Some((length, close)) = opened {
             return self.thought(length, close) || self.plain();

@@ -1,6 +1,6 @@
 //! Forms of calls and thoughts, each with its source.
 
-use super::scanner::{CALLS, MESSAGE_ENDS, THOUGHTS};
+use super::scanner::{CALLS, MESSAGE_ENDS, NAMES, THOUGHTS};
 use super::*;
 
 const CODE: &str = r#"{"code":"ls"}"#;
@@ -267,12 +267,24 @@ fn thoughts_are_taken_out() {
         ("<Thinking>hm</thinking>Yes", "Yes", Some("hm")),
         ("hm</Think>Yes", "Yes", Some("hm")),
         ("<think lang=\"en\">hm</think>Yes", "Yes", Some("hm")),
-        ("<THOUGHT a='1' b=\"2\">\nhm", "", Some("hm")),
+        ("<THINKING a='1' b=\"2\">\nhm", "", Some("hm")),
         (
             "Vec<Thinker>, <think of it>, [think] and <thinker a=1>",
             "Vec<Thinker>, <think of it>, [think] and <thinker a=1>",
             None,
         ),
+        // Names of types and elements are marks at the beginning of a line alone, as they are written, and never in blocks.
+        ("Well.\n<reasoning>hm</reasoning>Yes", "Well.\nYes", Some("hm")),
+        ("<think>a</think><reason>b</reason>Yes", "Yes", Some("a\n\nb")),
+        ("hm\n</thought>\nYes", "Yes", Some("hm")),
+        ("a Vec<Thought>, an Option<Reason>", "a Vec<Thought>, an Option<Reason>", None),
+        ("a Vec<Thinking>, Promise<Think>", "a Vec<Thinking>, Promise<Think>", None),
+        ("<order><reason>late</reason></order>", "<order><reason>late</reason></order>", None),
+        ("{\"html\": \"<reason>x</reason>\"}", "{\"html\": \"<reason>x</reason>\"}", None),
+        ("1: a\n2: see </reason> in line 9\n", "1: a\n2: see </reason> in line 9\n", None),
+        ("<Reasoning>\nhm", "<Reasoning>\nhm", None),
+        ("```bash\nx='\n</thought>'\n```", "```bash\nx='\n</thought>'\n```", None),
+        ("```bash\nls # ends a </reasoning>\n```", "```bash\nls # ends a </reasoning>\n```", None),
         // A fence behind a thought begins a line.
         ("Now<think>hm</think>```bash\nls\n```", "Now\n```bash\nls\n```", Some("hm")),
         // Marks in the code of blocks and in backquotes are text.
@@ -430,15 +442,18 @@ fn cut_texts_make_no_new_calls() {
 
 #[test]
 fn every_mark_begins_with_one_of_three_characters() {
-    let opening = THOUGHTS.iter().map(|(open, _)| open).chain(CALLS.iter().map(|(open, ..)| open));
-    let all = opening.chain(THOUGHTS.iter().map(|(_, close)| close)).chain(&MESSAGE_ENDS);
+    let thoughts = || THOUGHTS.iter().chain(NAMES);
+    let opening = thoughts().map(|(open, _)| open).chain(CALLS.iter().map(|(open, ..)| open));
+    let all = opening.chain(thoughts().map(|(_, close)| close)).chain(&MESSAGE_ENDS);
     assert!(all.into_iter().all(|mark| mark.starts_with(['<', '[', '◁'])));
 }
 
 #[test]
 fn no_text_panics() {
-    let thoughts =
-        THOUGHTS.iter().map(|(open, close)| format!("{open}a`{close}`b{close}{open}c\n```sh\n{close}\nd"));
+    let thoughts = THOUGHTS
+        .iter()
+        .chain(NAMES)
+        .map(|(open, close)| format!("{open}a`{close}`b{close}{open}c\n```sh\n{close}\nd"));
     let marks = CALLS.iter().map(|(open, close, _)| format!("{open} é {{[ {close}{close}{open}"));
     let samples = CALLS_OF_LS
         .iter()
@@ -489,6 +504,8 @@ fn hostile_texts_end_without_a_call_of_another_name() {
         "`</think>",
         "<think a",
         "<think a=",
+        "<reason>\n",
+        "</reason>\n",
         "<|channel|>",
         "<|start|>",
         "<|channel|>final<|message|>",

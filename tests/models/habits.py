@@ -503,6 +503,7 @@ ENDINGS = [
     (Habit("chat: content_filter", TYPES), Turn("I", end="content_filter"), REFUSED),
     (Habit("chat: a filter behind a block", TYPES), Turn(WRONG_ANSWER, end="content_filter"), REFUSED),
     (Habit("chat: SAFETY", "Gemini behind proxies", allowed=OWN_WORD), Turn("I", end="SAFETY"), REFUSED),
+    (Habit("chat: sensitive", "Z.ai", allowed=OWN_WORD), Turn("I", end="sensitive"), REFUSED),
     (Habit("chat: content_filter: …", "Gemini", allowed=OWN_WORD),
      Turn("I", end="content_filter: PROHIBITED_CONTENT"), REFUSED),
     (Habit("chat: model_length", "mistralai/client-python", allowed=OWN_WORD), Turn("I will", end="model_length"), CUT),

@@ -198,6 +198,7 @@ class SubCall:
     cached_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    finish_reason: str | None = None
 
 
 @dataclass(frozen=True)

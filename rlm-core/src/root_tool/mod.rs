@@ -50,6 +50,9 @@ pub const QUERY_ERROR: &str = "Error in rlm_query: ";
 /// The words of a line, after a number, for results that were paid for before.
 pub const PAID_BEFORE: &str = " paid for before";
 
+/// The words of a line, after a number, for answers of models that were cut off.
+pub const CUT_OFF: &str = " cut off";
+
 /// The words in the line of `rlm_query` that mark an answer as not final.
 pub const DRAFT: &str = " a draft";
 

@@ -1,6 +1,6 @@
 //! Results of root tools as a shell prints them.
 
-use super::{DRAFT, MAX_BODY_BYTES, PAID_BEFORE, QUERY_ERROR, Reply, ToolResult, asks};
+use super::{CUT_OFF, DRAFT, MAX_BODY_BYTES, PAID_BEFORE, QUERY_ERROR, Reply, ToolResult, asks};
 use crate::pickle::{Value, WriteError};
 
 /// Output format of a result.
@@ -46,9 +46,10 @@ pub fn reply(tool: &str, reply: &Reply, output: Output) -> Result<Vec<u8>, Strin
     Ok(text.into_bytes())
 }
 
-/// The lines that a shell prints on standard error for a call that asks models: some answers were paid for before, or are drafts.
+/// The lines that a shell prints on standard error for a call that asks models: some answers were paid for before, are cut off, or are
+/// drafts.
 pub fn remarks<'a>(tool: &str, reply: &'a Reply) -> impl Iterator<Item = &'a str> {
-    let is_remark = move |line: &&str| [PAID_BEFORE, DRAFT].iter().any(|words| line.contains(words));
+    let is_remark = move |line: &&str| [PAID_BEFORE, CUT_OFF, DRAFT].iter().any(|words| line.contains(words));
     let lines = if asks(tool) { &*reply.print_lines } else { &[] };
     lines.iter().map(String::as_str).filter(is_remark)
 }
@@ -119,5 +120,12 @@ mod tests {
         let with_lines = Reply { print_lines: vec!["x".to_owned()], ..Reply::of(replies()) };
         assert!(reply("llm_batch", &with_lines, Output::Text).unwrap().starts_with(b"a\n"));
         assert!(reply("t", &with_lines, Output::Text).unwrap().starts_with(b"x\n"));
+    }
+
+    #[test]
+    fn a_shell_hears_of_answers_that_are_not_as_they_look() {
+        let lines = ["llm_batch: 2 calls in 0.10s", "…, 1 cut off (answers[1])", "…, 1 paid for before"];
+        let said = Reply { print_lines: lines.map(str::to_owned).into(), ..Reply::of(Value::None) };
+        assert!(remarks("llm_batch", &said).eq(lines[1..].iter().copied()));
     }
 }

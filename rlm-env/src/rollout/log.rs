@@ -300,6 +300,7 @@ impl Recorder for Log {
             model: record.model.to_owned(),
             messages: record.messages.iter().map(|message| Json::clone(message)).collect(),
             reply: record.reply.cloned(),
+            finish_reason: record.finish_reason.map(str::to_owned),
             extra: record.extra.cloned(),
             left_out: Vec::new(),
             error: record.error.map(ToString::to_string),

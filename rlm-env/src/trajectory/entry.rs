@@ -278,6 +278,9 @@ pub struct SubCall {
     pub reply: Option<Json>,
     /// The same field as in [`ModelCall`].
     #[serde(default)]
+    pub finish_reason: Option<String>,
+    /// The same field as in [`ModelCall`].
+    #[serde(default)]
     pub extra: Option<Json>,
     /// Parts that are left out, as in [`Message`], of all messages and of `extra`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -4,12 +4,16 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use rlm_core::pickle::Value;
-use rlm_core::root_tool::{Call, LLM_BATCH, LLM_QUERY, PAID_BEFORE, Reply, ToolResult};
+use rlm_core::root_tool::{CUT_OFF, Call, LLM_BATCH, LLM_QUERY, PAID_BEFORE, Reply, ToolResult};
 use serde_json::{Value as Json, json};
 
+use super::reply_end::ReplyEnd;
 use super::sub_llm::{Completion, SubLlm};
 use crate::paid::{Paid, Receipt};
 use crate::tool::{PaidToolFuture, RootTool, ToolError, ToolFuture, delivered, due};
+
+/// Most answers that are named in the line on a batch.
+const MOST_NAMED: usize = 20;
 
 /// Beginning of the text that stands for a missing answer.
 const ERROR: &str = "Error in sub-LLM call: ";
@@ -52,13 +56,18 @@ impl Asker {
         let started = Instant::now();
         let mut way = self.paid.on_the_way();
         let (mut answers, mut texts, mut before) = (Vec::with_capacity(prompts.len()), Vec::new(), 0);
+        let mut cut = Vec::new();
+        let mut read = |at: usize, completion: Completion| {
+            cut.extend((completion.end != ReplyEnd::Done).then_some(at));
+            completion.text
+        };
         for (index, prompt) in prompts.into_iter().enumerate() {
             answers.push(match prompt {
                 Value::Str(text) => {
                     let kept = way.take(&text).await;
                     before += usize::from(kept.is_some());
                     match kept {
-                        Some(completion) => Some(completion.text),
+                        Some(completion) => Some(read(index, completion)),
                         None => {
                             texts.push((index, text));
                             None
@@ -75,7 +84,7 @@ impl Asker {
         let results = self.sub_llm.batch_of(texts, due(deadline, started), answered).await;
         for ((place, _), result) in asked.iter().zip(results) {
             answers[*place] = Some(match result {
-                Ok(completion) => completion.text,
+                Ok(completion) => read(*place, completion),
                 Err(error) => {
                     failed += 1;
                     format!("{ERROR}{error}")
@@ -83,7 +92,7 @@ impl Asker {
             });
         }
         let answers = answers.into_iter().map(|answer| answer.expect("each place has been filled")).collect();
-        let summary = summary(tool, [count, failed, before], started.elapsed());
+        let summary = summary(tool, [count, failed, before], cut, started.elapsed());
         (answers, summary, way.into_receipt())
     }
 }
@@ -185,9 +194,17 @@ fn prompts(call: Call) -> Result<Vec<Value>, ToolError> {
     }
 }
 
-fn summary(tool: &str, [count, failed, before]: [usize; 3], time: Duration) -> String {
+/// The line on a batch. Answers that are cut off are named by their places in it.
+fn summary(tool: &str, [count, failed, before]: [usize; 3], mut cut: Vec<usize>, time: Duration) -> String {
     let calls = if count == 1 { "call" } else { "calls" };
     let failed = if failed == 0 { String::new() } else { format!(", {failed} failed") };
     let before = if before == 0 { String::new() } else { format!(", {before}{PAID_BEFORE}") };
-    format!("{tool}: {count} {calls} in {:.2}s{failed}{before}", time.as_secs_f64())
+    cut.sort_unstable();
+    let named = cut.iter().take(MOST_NAMED).map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let cut = match cut.len() {
+        0 => String::new(),
+        number @ 1..=MOST_NAMED => format!(", {number}{CUT_OFF} (answers[{named}])"),
+        number => format!(", {number}{CUT_OFF} (answers[{named}, …])"),
+    };
+    format!("{tool}: {count} {calls} in {:.2}s{failed}{cut}{before}", time.as_secs_f64())
 }

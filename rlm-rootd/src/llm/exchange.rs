@@ -264,6 +264,7 @@ impl PendingRecord<'_> {
             model: &estimate.model,
             messages,
             reply: reply.and_then(|reply| reply.message().ok()),
+            finish_reason: reply.and_then(Reply::finish_reason),
             extra: reply.and_then(Reply::extra).as_ref(),
             error,
             usage: self.progress.usage(),

@@ -149,13 +149,18 @@ pub(super) fn unusable(why: String) -> Failure {
     Failure::new(SubCallError::Malformed(why), Cost::Unknown, Retry::Once)
 }
 
-/// The error within the first choice of a reply, as an error document: OpenRouter's, where the server behind it has failed midway.
+/// The error within the first choice of a reply, as an error document: OpenRouter's, where the server behind it has failed midway, or
+/// a finish reason that says so.
 pub(super) fn error_in_choice(body: &Json) -> Option<Json> {
     let choice = body.get("choices")?.get(0)?;
     match choice.get("error").filter(|error| !error.is_null()) {
         Some(error) => Some(json!({ "error": error })),
-        None => (ReplyEnd::of(choice.get("finish_reason")?.as_str()) == ReplyEnd::Failed)
-            .then(|| json!({"error": {"message": "the reply ended with an error", "type": "server_error"}})),
+        None => {
+            let reason = choice.get("finish_reason")?.as_str()?;
+            let message = format!("the reply ended with {reason:?}");
+            (ReplyEnd::of(Some(reason)) == ReplyEnd::Failed)
+                .then(|| json!({"error": {"message": message, "type": "server_error"}}))
+        }
     }
 }
 

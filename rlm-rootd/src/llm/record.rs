@@ -31,6 +31,8 @@ pub struct SubCallRecord<'a> {
     pub messages: &'a [ChatMessage],
     /// The message of the reply.
     pub reply: Option<&'a Json>,
+    /// The reason why the reply ended, as the server gave it.
+    pub finish_reason: Option<&'a str>,
     /// An object of the fields that the server added to the reply, such as `logprobs` and `token_ids`.
     pub extra: Option<&'a Json>,
     /// The error in place of a reply.

@@ -19,6 +19,8 @@ const ENDS: &[(&str, ReplyEnd)] = &[
     ("prohibited_content", Filtered),
     ("blocklist", Filtered),
     ("spii", Filtered),
+    // Z.ai (<https://docs.z.ai/api-reference/llm/chat-completion>).
+    ("sensitive", Filtered),
     ("refusal", Refused),
     // Gemini: `function_call_filter: MALFORMED_FUNCTION_CALL`, in a choice without a message.
     ("function_call_filter", BadCall),
@@ -27,6 +29,12 @@ const ENDS: &[(&str, ReplyEnd)] = &[
     ("pause_turn", Paused),
     // OpenRouter and vLLM.
     ("error", Failed),
+    // Z.ai.
+    ("network_error", Failed),
+    // DeepSeek (<https://api-docs.deepseek.com/api/create-chat-completion>).
+    ("insufficient_system_resource", Failed),
+    // vLLM (`FinishReason`) and SGLang (`FINISH_ABORT`).
+    ("abort", Failed),
 ];
 
 /// Why a reply has ended.
@@ -47,7 +55,7 @@ pub enum ReplyEnd {
     BadCall,
     /// The server wants the conversation once more, to go on with the same reply.
     Paused,
-    /// The server failed within the reply.
+    /// The server failed within the reply, or interrupted it.
     Failed,
 }
 
@@ -87,6 +95,10 @@ mod tests {
             ("MALFORMED_FUNCTION_CALL", BadCall),
             ("pause_turn", Paused),
             ("error", Failed),
+            ("network_error", Failed),
+            ("insufficient_system_resource", Failed),
+            ("abort", Failed),
+            ("sensitive", Filtered),
         ] {
             assert_eq!(ReplyEnd::of(Some(reason)), end, "{reason}");
         }

@@ -15,6 +15,7 @@ use super::message::{ChatMessage, as_reply, prompt_tokens};
 use super::models::Models;
 use super::record::Recorder;
 use super::reply::{Reply, ReplyContent};
+use super::reply_end::ReplyEnd;
 use super::request_ids::new_request_id;
 use super::tool_loop::ChatTools;
 use crate::ledger::{Budget, Estimate, Ledger, Usage};
@@ -87,6 +88,8 @@ fn check_fields(sampling: &Map<String, Json>, has_budget: bool) -> Result<(), St
 pub struct Completion {
     /// The text, or its boxed part.
     pub text: String,
+    /// The reason why the text ended: one that is cut off is given as well.
+    pub end: ReplyEnd,
     /// The ledger's charge.
     pub usage: Usage,
     /// Number of requests that were sent for the prompt: turns with tools, and retries.
@@ -196,13 +199,14 @@ impl SubLlm {
                 body.insert("tool_choice".to_owned(), if may_call { "auto" } else { "none" }.into());
             }
             let request = self.request((batch_id, index, turn, new_request_id()), body, &messages);
-            let said = |reply: &Reply| reply.said(may_call);
+            let said = |reply: &Reply| Ok((reply.said(may_call)?, reply.end()));
             let (result, charged, attempts) = self.sender.exchange(&request, deadline, said).await;
             usage = usage + charged;
             requests += attempts;
-            match result? {
+            let (content, end) = result?;
+            match content {
                 ReplyContent::Text(text) => {
-                    return Ok(Completion { text: self.answer(text), usage, requests });
+                    return Ok(Completion { text: self.answer(text), end, usage, requests });
                 }
                 ReplyContent::Calls { calls, message } => {
                     let answers = self.tools.run(&calls, deadline).await;

@@ -35,9 +35,9 @@ async fn all_may_fail() {
     assert_eq!(sub_llm.ledger().snapshot().used.calls, 0);
 }
 
-/// A reply within whose choice the server behind OpenRouter has failed.
-fn ends_with_error(fields: &str) -> Rule {
-    Rule::any().body(format!(r#"{{"choices": [{{{fields}, "finish_reason": "error"}}]}}"#))
+/// A reply whose choice has this finish reason and these fields.
+fn ends_with(reason: &str, fields: &str) -> Rule {
+    Rule::any().body(format!(r#"{{"choices": [{{{fields}, "finish_reason": "{reason}"}}]}}"#))
 }
 
 #[tokio::test]
@@ -52,8 +52,8 @@ async fn passing_failures_are_tried_again() {
         Rule::any().body("{\"choices\": []}"),
         Rule::any().message(json!({"role": "assistant", "content": null})),
         Rule::any().reply(" \n"),
-        ends_with_error(r#""message": {"content": "half"}, "error": {"code": 502, "message": "down"}"#),
-        ends_with_error(r#""message": {"content": "half"}"#),
+        ends_with("error", r#""message": {"content": "half"}, "error": {"code": 502, "message": "down"}"#),
+        ends_with("error", r#""message": {"content": "half"}"#),
         Rule::any()
             .body("{\"choices\": [{\"finish_reason\": \"function_call_filter: MALFORMED_FUNCTION_CALL\"}]}"),
     ] {
@@ -150,16 +150,27 @@ async fn unusable_replies_are_named() {
             2,
         ),
         (
-            ends_with_error(
+            ends_with(
+                "error",
                 r#""error": {"code": 502, "message": "Provider error", "metadata": {"raw": "down"}}"#,
             ),
             "the model's server answered 502: Provider error: down",
             3,
         ),
         (
-            ends_with_error(r#""message": {"content": "half"}"#),
-            "the model's server answered 500: the reply ended with an error",
+            ends_with("error", r#""message": {"content": "half"}"#),
+            "the model's server answered 500: the reply ended with \"error\"",
             3,
+        ),
+        (
+            ends_with("insufficient_system_resource", r#""message": {"content": "half"}"#),
+            "the model's server answered 500: the reply ended with \"insufficient_system_resource\"",
+            3,
+        ),
+        (
+            ends_with("sensitive", r#""message": {"content": ""}"#),
+            "the model refused: a content filter of the server cut the reply",
+            1,
         ),
         (Rule::any().body("{\"error\": {\"message\": \"no\"}}"), "the model's reply is malformed: no", 2),
         (Rule::any().message(no_text.clone()), "the model returned no text", 2),

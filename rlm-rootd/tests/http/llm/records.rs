@@ -34,7 +34,7 @@ async fn each_request_is_recorded() {
     assert_eq!((records[1].attempts, records[1].usage.is_estimated), (2, true));
     assert!(records[1].usage.prompt_tokens > 7 && records[1].usage.completion_tokens == 3);
     assert_eq!(records[2].reply, Some(json!({"role": "assistant", "content": "re: p2."})));
-    assert_eq!(records[2].usage, Usage::new(7, 3));
+    assert_eq!((records[2].finish_reason.as_deref(), records[2].usage), (Some("stop"), Usage::new(7, 3)));
     let charged: u64 = records.iter().map(|record| record.usage.prompt_tokens).sum();
     assert_eq!(charged, sub_llm.ledger().snapshot().used.prompt_tokens);
 }

@@ -62,6 +62,27 @@ async fn llm_batch_answers_each_prompt_in_its_place() {
 }
 
 #[tokio::test]
+async fn llm_batch_tells_which_answers_are_cut_off() {
+    let ends = |prompt: &str, reason: &str| {
+        let choice = json!({"message": {"content": "part"}, "finish_reason": reason});
+        Rule::on(prompt).body(json!({"choices": [choice]}).to_string())
+    };
+    let model = ScriptedModel::start([
+        ends("p0.", "content_filter"),
+        ends("p2.", "length"),
+        ends("p3.", "abort").once(),
+        Rule::any(),
+    ]);
+    let tool = LlmBatch::new(setup(&model).start());
+    let items = |count: usize| Value::list((0..count).map(|at| Value::from(format!("p{at}."))));
+    let reply = tool.call(call(vec![items(4)], &[]), soon()).await.unwrap();
+    assert_eq!(texts(&reply), ["part", "re: p1.", "part", "re: p3."]);
+    assert!(reply.print_lines[0].ends_with("s, 2 cut off (answers[0, 2])"), "{reply:?}");
+    let reply = tool.call(call(vec![items(1)], &[]), soon()).await.unwrap();
+    assert!(reply.print_lines[0].ends_with("s, 1 cut off (answers[0])"), "{reply:?}");
+}
+
+#[tokio::test]
 async fn llm_batch_says_what_is_wrong_with_its_arguments() {
     let model = ScriptedModel::start([]);
     let tool = LlmBatch::new(setup(&model).start());

@@ -15,7 +15,7 @@ use reqwest::{Client, Method, Request, Response, Url};
 use rlm_core::pickle::{Limits, Value};
 use serde_json::{Map, Value as Json};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 pub use self::config::{ModelsConfig, ModelsError};
 use self::config::{base_url, headers, host};
@@ -31,7 +31,7 @@ use super::request_ids::{Form, RequestIds};
 use super::retry::{Retries, asked_pause};
 use super::rules::{ErrorKind, Refused, Rules};
 use super::sse;
-use super::wire::Streamed;
+use super::wire::{CLOSING, Streamed};
 use crate::http_client::{builder, last_cause, over, read};
 
 /// Headers with the id of a request, the same in each attempt: for logs, and for trainers.
@@ -55,9 +55,6 @@ const MAX_STREAM_BYTES: usize = 512 << 20;
 
 /// Time limit for making a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
-
-/// Time for a server to end its response after the last event.
-const CLOSING: Duration = Duration::from_millis(50);
 
 /// The way in which a server has sent its replies so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -353,15 +350,18 @@ impl Models {
     /// Reads a reply that comes as events, each with a piece of it.
     async fn read_pieces(&self, mut response: Response) -> Result<Reply, Failure> {
         let mut pieces = StreamedReply::new(self);
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(&error))? {
-            pieces.add(&chunk)?;
-            if pieces.is_over {
-                // A connection whose response has ended can be used again.
-                let _ended_or_late = timeout(CLOSING, response.chunk()).await;
-                break;
+        loop {
+            let next = response.chunk();
+            let chunk = match pieces.until {
+                None => next.await.map_err(|error| self.broken(&error))?,
+                // The reply has ended and is paid for, whatever becomes of the connection. One whose response ends can be used again.
+                Some(until) => timeout_at(until, next).await.ok().and_then(Result::ok).flatten(),
+            };
+            match chunk {
+                Some(chunk) => pieces.add(&chunk)?,
+                None => return pieces.end(),
             }
         }
-        pieces.end()
     }
 
     async fn read(&self, response: Response) -> Result<Vec<u8>, Failure> {
@@ -390,12 +390,15 @@ struct StreamedReply<'a> {
     bytes: usize,
     /// True once the server has said that the stream is over.
     is_over: bool,
+    /// The moment until which something else is waited for, once the reply has ended. Comments, which keep a connection open, do not
+    /// put it off.
+    until: Option<Instant>,
 }
 
 impl<'a> StreamedReply<'a> {
     fn new(models: &'a Models) -> Self {
         let (events, streamed) = (sse::Events::default(), models.api.streamed());
-        Self { models, events, streamed, bytes: 0, is_over: false }
+        Self { models, events, streamed, bytes: 0, is_over: false, until: None }
     }
 
     fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
@@ -406,17 +409,32 @@ impl<'a> StreamedReply<'a> {
         if self.bytes > MAX_STREAM_BYTES || self.events.pending() > MAX_REPLY_BYTES {
             return Err(unusable(format!("it is over {} MiB", MAX_STREAM_BYTES >> 20)));
         }
-        self.is_over = ended.iter().any(|data| data == "[DONE]");
-        for data in ended.iter().take_while(|data| *data != "[DONE]") {
-            let piece = models.json(data.as_bytes())?;
+        for data in &ended {
+            self.is_over |= data == "[DONE]";
+            if self.is_over {
+                break;
+            }
+            let is_whole = self.streamed.is_whole();
+            let piece = match models.json(data.as_bytes()) {
+                Err(_) if is_whole => continue,
+                piece => piece?,
+            };
             let is_error = has_error(&piece) || models.api == Api::Chat && lacks_choices(&piece);
             let error = error_text(&piece).filter(|_| is_error);
+            // An error behind the end does not take the reply back.
+            if is_whole && error.is_some() {
+                continue;
+            }
             let failure = error.map(|error| models.failed_midway(&piece, &error));
             self.streamed.add(piece);
             if let Some(failure) = failure {
                 let (body, text) = std::mem::replace(&mut self.streamed, models.api.streamed()).into_body();
                 return Err(failure.after(models.api.part(body, &text)));
             }
+        }
+        if !ended.is_empty() {
+            let closing = if self.is_over { Some(CLOSING) } else { self.streamed.closing() };
+            self.until = closing.map(|closing| Instant::now() + closing);
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ mod pieces;
 mod responses;
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 
@@ -19,6 +20,15 @@ use super::api::Api;
 use super::estimate::NATIVE;
 use super::message::{ChatMessage, Form, Part};
 use super::rules::Rules;
+
+/// Time for a server to end its response after the last event.
+pub(super) const CLOSING: Duration = Duration::from_millis(50);
+
+/// Time for what follows the end of a reply whose usage is known: the server's word that the stream is over.
+const BEHIND_USAGE: Duration = Duration::from_secs(1);
+
+/// Time for the usage of a reply that has ended.
+const BEFORE_USAGE: Duration = Duration::from_secs(10);
 
 /// The body of a request.
 #[derive(Debug)]
@@ -141,6 +151,16 @@ impl Streamed {
         }
     }
 
+    /// The longest time to wait for anything else, once the reply has ended.
+    pub(super) fn closing(&self) -> Option<Duration> {
+        self.is_whole().then(|| match &self.parts {
+            Parts::Chat(pieces) if !pieces.has_usage() => BEFORE_USAGE,
+            Parts::Anthropic(events) if !events.has_stopped() => BEHIND_USAGE,
+            Parts::Chat(_) => BEHIND_USAGE,
+            Parts::Responses(_) | Parts::Anthropic(_) => CLOSING,
+        })
+    }
+
     /// True if the server's word that the stream is over ends the reply, although the reply has no reason.
     pub(super) fn is_over(&self) -> bool {
         matches!(&self.parts, Parts::Chat(pieces) if pieces.has_begun())
@@ -182,4 +202,51 @@ fn parts_left_out(messages: &[ChatMessage], sent: &[Cow<'_, [Part]>], form: Form
 /// True for a field of a message that is ours: the parts of a reply in another interface's form.
 fn is_native(field: &str) -> bool {
     NATIVE.contains(&field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_waited_for_long_behind_the_end_of_a_reply() {
+        let usage = json!({"choices": [], "usage": {"prompt_tokens": 1}});
+        for (api, events) in [
+            (
+                Api::Chat,
+                vec![
+                    (json!({"choices": [{"index": 0, "delta": {"content": "a"}}]}), None),
+                    (
+                        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+                        Some(BEFORE_USAGE),
+                    ),
+                    (usage, Some(BEHIND_USAGE)),
+                ],
+            ),
+            (
+                Api::Anthropic,
+                vec![
+                    (json!({"type": "message_start", "message": {"usage": {"input_tokens": 1}}}), None),
+                    (
+                        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}),
+                        Some(BEHIND_USAGE),
+                    ),
+                    (json!({"type": "message_stop"}), Some(CLOSING)),
+                ],
+            ),
+            (
+                Api::Responses,
+                vec![
+                    (json!({"type": "response.output_item.done", "item": {"type": "message"}}), None),
+                    (json!({"type": "response.completed", "response": {}}), Some(CLOSING)),
+                ],
+            ),
+        ] {
+            let mut streamed = api.streamed();
+            for (event, closing) in events {
+                streamed.add(event.clone());
+                assert_eq!(streamed.closing(), closing, "{event}");
+            }
+        }
+    }
 }

@@ -69,6 +69,12 @@ impl Pieces {
         !self.choices.is_empty()
     }
 
+    /// True if the usage has come: in streams of Moonshot, it is in the choice.
+    pub(super) fn has_usage(&self) -> bool {
+        let of_choices = self.choices.iter().map(|choice| choice.get("usage"));
+        of_choices.chain([self.body.get("usage")]).flatten().any(Json::is_object)
+    }
+
     /// The body of the whole reply.
     pub(super) fn into_body(self) -> Json {
         let Self { mut body, mut choices } = self;

@@ -1,7 +1,7 @@
 //! Replies that servers stream.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rlm_rootd::{ChatReply, ChatRequest, HttpModel, Key, Ledger, Models, ModelsConfig, RootModel as _};
 use rlm_tests::scripted_model::{Gate, Request, Rule, ScriptedModel};
@@ -108,6 +108,33 @@ async fn a_stream_that_breaks_is_asked_for_again() {
     assert_eq!((text.as_str(), requests.len()), ("! the model's server answered 400: refused", 1));
     // What a server sends after the end of a choice changes nothing.
     assert_eq!(error(events(&[piece("a"), end])).await, "a");
+}
+
+#[tokio::test]
+async fn what_becomes_of_a_stream_behind_the_end_of_its_reply_does_not_matter() {
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let usage = json!({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}});
+    let whole: String = [piece("a"), end, usage].iter().map(|event| format!("data: {event}\n\n")).collect();
+    let with =
+        |rest: &str| Rule::any().body(whole.clone() + rest).header("content-type", "text/event-stream");
+    let comment = format!(": {}\n\n", "x".repeat(whole.len()));
+    for rule in [
+        // Half of its bytes come, with all of the reply, and then the connection breaks, or stays open, with comments or without.
+        with(&comment).cut(),
+        with(&comment).in_halves(&Gate::shut()),
+        with(&": ping\n\n".repeat(2000)).slowly(Duration::from_millis(2)),
+        with("data: {\"error\": {\"message\": \"gone\", \"code\": 502}}\n\n"),
+        with("data: {\n\n"),
+    ] {
+        let started = Instant::now();
+        let model = ScriptedModel::start([rule.clone()]);
+        let sub_llm = setup(&model).start();
+        assert_eq!(ask_one(&sub_llm, "p").await, "a", "{rule:?}");
+        let used = sub_llm.ledger().snapshot();
+        assert_eq!((used.used.prompt_tokens, used.used.completion_tokens), (10, 5), "{rule:?}");
+        assert!(started.elapsed() < Duration::from_secs(15), "{rule:?}");
+        assert_eq!(model.finish().len(), 1, "{rule:?}");
+    }
 }
 
 #[tokio::test]

@@ -80,6 +80,11 @@ impl Events {
         self.has_stopped || self.message.get("stop_reason").is_some_and(|reason| !reason.is_null())
     }
 
+    /// True once the server has said that nothing follows.
+    pub(in crate::llm::wire) fn has_stopped(&self) -> bool {
+        self.has_stopped
+    }
+
     /// The native message.
     pub(in crate::llm::wire) fn into_body(self) -> Json {
         let is_whole = self.is_whole();

@@ -296,7 +296,11 @@ impl Models {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let response = self.client.execute(request).await.map_err(|error| self.broken(&error))?;
         let status = response.status();
-        let asked = if status.is_success() { None } else { asked_pause(response.headers()) };
+        let asked = if status.is_success() {
+            None
+        } else {
+            asked_pause(|name| response.headers().get(name)?.to_str().ok())
+        };
         let cost =
             response.headers().get(COST_HEADER).and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
         let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());

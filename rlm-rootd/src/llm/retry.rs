@@ -1,8 +1,6 @@
 //! Retries of requests: how many, and after what pause.
 
-use std::time::{Duration, SystemTime};
-
-use reqwest::header::HeaderMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The number of retries of a request, and the pauses between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,30 +21,44 @@ impl Default for Retries {
 
 impl Retries {
     /// The pause after this many attempts: between half and all of the full pause, so that requests that failed together are
-    /// not repeated together. A pause that the server asks for is the minimum.
+    /// not repeated together. A pause that the server asks for is not shortened, nor does one of 0 shorten ours.
     pub(super) fn pause(&self, attempts: u32, asked: Option<Duration>) -> Duration {
         let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
         let full = self.base.saturating_mul(doubled).min(self.cap);
-        match asked {
-            None => full.mul_f64(0.5 + fastrand::f64() / 2.0),
-            Some(asked) => asked.saturating_add(self.base.min(self.cap).mul_f64(fastrand::f64() / 2.0)),
-        }
+        let own = full.mul_f64(0.5 + fastrand::f64() / 2.0);
+        let spread = self.base.min(self.cap).mul_f64(fastrand::f64() / 2.0);
+        asked.map_or(own, |asked| asked.saturating_add(spread).max(own))
     }
 }
 
 /// The pause that the headers of a response ask for: `Retry-After`, or as OpenAI's client has it, `retry-after-ms`. Without
-/// either, the time until the limits in the headers begin anew, such as `1m30s` (OpenAI, Groq).
-pub(super) fn asked_pause(headers: &HeaderMap) -> Option<Duration> {
-    let text = |name: &str| headers.get(name)?.to_str().ok();
-    let milliseconds = text("retry-after-ms").and_then(|value| value.trim().parse::<f64>().ok());
+/// either, the time until the limits in the headers begin anew (OpenAI, Groq; OpenRouter has one limit without a name).
+pub(super) fn asked_pause<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
+    let milliseconds = header("retry-after-ms").and_then(|value| value.trim().parse::<f64>().ok());
     milliseconds
         .and_then(|value| Duration::try_from_secs_f64(value / 1e3).ok())
-        .or_else(|| retry_after(text("retry-after")?, SystemTime::now()))
+        .or_else(|| retry_after(header("retry-after")?, SystemTime::now()))
         .or_else(|| {
-            let is_used_up = |kind: &&str| text(&format!("x-ratelimit-remaining-{kind}")) == Some("0");
-            let reset = |kind: &str| span(text(&format!("x-ratelimit-reset-{kind}"))?);
-            ["requests", "tokens"].into_iter().filter(is_used_up).filter_map(reset).max()
+            let is_used_up = |kind: &&str| header(&format!("x-ratelimit-remaining{kind}")) == Some("0");
+            let reset =
+                |kind: &str| until_reset(header(&format!("x-ratelimit-reset{kind}"))?, SystemTime::now());
+            ["-requests", "-tokens", ""].into_iter().filter(is_used_up).filter_map(reset).max()
         })
+}
+
+/// The time until a limit begins anew: a span such as `1m30s` (OpenAI, Groq), seconds, or a moment in seconds or milliseconds since
+/// 1970 (OpenRouter, Gitlawb/openclaude#936).
+fn until_reset(text: &str, now: SystemTime) -> Option<Duration> {
+    if let Some(span) = span(text) {
+        return Some(span);
+    }
+    let number: f64 = text.trim().parse().ok()?;
+    let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    match number {
+        1e12.. => Some(Duration::try_from_secs_f64(number / 1e3).ok()?.saturating_sub(since_1970)),
+        1e9.. => Some(Duration::try_from_secs_f64(number).ok()?.saturating_sub(since_1970)),
+        seconds => Duration::try_from_secs_f64(seconds).ok(),
+    }
 }
 
 /// Words before the pause in the text of an error.
@@ -120,6 +132,8 @@ mod tests {
         let asked = Duration::from_secs(7);
         let pause = retries.pause(1, Some(asked));
         assert!(pause >= asked && pause <= asked + Duration::from_millis(50), "{pause:?}");
+        let pause = retries.pause(4, Some(Duration::ZERO));
+        assert!(pause >= Duration::from_millis(400), "{pause:?}");
     }
 
     #[test]
@@ -164,8 +178,7 @@ mod tests {
     #[test]
     fn a_server_asks_in_other_headers() {
         let asked = |pairs: &[(&'static str, &str)]| {
-            let pairs = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-            asked_pause(&pairs.collect())
+            asked_pause(|name| Some(pairs.iter().find(|(given, _)| *given == name)?.1))
         };
         assert_eq!(
             asked(&[("retry-after-ms", "1500"), ("retry-after", "9")]),
@@ -182,5 +195,19 @@ mod tests {
             [Some(Duration::from_millis(20)), Some(Duration::from_secs(360))]
         );
         assert_eq!([span("soon"), span("5"), span("-1s")], [None; 3]);
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        for (text, seconds) in [
+            ("1m30s", Some(90)),
+            ("30", Some(30)),
+            ("1800000020", Some(20)),
+            ("1800000020000", Some(20)),
+            ("1700000000000", Some(0)),
+            ("soon", None),
+            ("NaN", None),
+        ] {
+            assert_eq!(until_reset(text, now), seconds.map(Duration::from_secs), "{text}");
+        }
+        let one_limit = |left| asked(&[("x-ratelimit-remaining", left), ("x-ratelimit-reset", "30")]);
+        assert_eq!([one_limit("0"), one_limit("3")], [Some(Duration::from_secs(30)), None]);
     }
 }

@@ -37,6 +37,7 @@ mod request_ids;
 mod retry;
 mod root_model;
 mod rules;
+mod server_error;
 mod sse;
 mod sub_llm;
 mod tool_loop;

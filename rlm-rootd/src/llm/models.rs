@@ -22,14 +22,13 @@ use self::config::{base_url, headers, host};
 use super::api::Api;
 use super::bounds::{ToldWindow, fit_bound};
 use super::error::SubCallError;
-use super::failure::{
-    Cost, Failure, Retry, error_in_choice, error_text, page_title, refuses_stream, unusable,
-};
+use super::failure::{Cost, Failure, Retry, unusable};
 use super::message::{ChatMessage, prompt_tokens};
 use super::reply::Reply;
 use super::request_ids::{Form, RequestIds};
 use super::retry::{Retries, asked_pause};
-use super::rules::{ErrorKind, Refused, Rules};
+use super::rules::{ErrorKind, Refused, Rules, refuses_stream};
+use super::server_error::{ServerError, error_in_choice, page_title};
 use super::sse;
 use super::wire::{CLOSING, Streamed};
 use crate::http_client::{builder, last_cause, over, read};
@@ -231,7 +230,10 @@ impl Models {
                     (has_refused_bound, room) = (true, Some(fits));
                     continue;
                 }
-                if streams && refuses_stream(&failure.error) {
+                if streams
+                    && let SubCallError::Status { status: 400 | 404 | 422 | 501, .. } = failure.error
+                    && refuses_stream(&failure.said)
+                {
                     self.note_streaming(Streaming::Refused);
                     self.stop_streaming("it refuses to stream");
                     continue;
@@ -322,7 +324,7 @@ impl Models {
         if !status.is_success() {
             // Without the text, the status is enough.
             let body = body.unwrap_or_default();
-            return Err(self.refused(status, asked, &body));
+            return Err(self.refused(status, asked, &ServerError::of_body(&body)));
         }
         if streams {
             self.note_streaming(Streaming::Whole);
@@ -342,11 +344,8 @@ impl Models {
         };
         let in_choice = error_in_choice(&body);
         let failed = in_choice.as_ref().or_else(|| is_error.then_some(&body));
-        match failed.and_then(|failed| Some((failed, error_text(failed)?))) {
-            Some((failed, error)) => {
-                let failure = self.failed_midway(failed, &error);
-                Err(failure.after(self.api.part(body, text)))
-            }
+        match failed.and_then(ServerError::of) {
+            Some(error) => Err(self.failed_midway(&error).after(self.api.part(body, text))),
             None => Ok(Reply::new(self.api.reply(body).map_err(unusable)?)),
         }
     }
@@ -424,12 +423,12 @@ impl<'a> StreamedReply<'a> {
                 piece => piece?,
             };
             let is_error = has_error(&piece) || models.api == Api::Chat && lacks_choices(&piece);
-            let error = error_text(&piece).filter(|_| is_error);
+            let error = is_error.then(|| ServerError::of(&piece)).flatten();
             // An error behind the end does not take the reply back.
             if is_whole && error.is_some() {
                 continue;
             }
-            let failure = error.map(|error| models.failed_midway(&piece, &error));
+            let failure = error.map(|error| models.failed_midway(&error));
             self.streamed.add(piece);
             if let Some(failure) = failure {
                 let (body, text) = std::mem::replace(&mut self.streamed, models.api.streamed()).into_body();

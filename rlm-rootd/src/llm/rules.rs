@@ -12,6 +12,7 @@ use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+pub(super) use self::learning::refuses_stream;
 use super::api::Api;
 use super::message::ChatMessage;
 

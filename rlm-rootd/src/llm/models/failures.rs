@@ -1,21 +1,17 @@
 //! Failures of requests to models, in words.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use reqwest::StatusCode;
 use rlm_core::text::{cut, one_line};
-use serde_json::Value as Json;
 
 use super::Models;
 use crate::http_client::last_cause;
 use crate::llm::error::SubCallError;
-use crate::llm::failure::{
-    Cost, Failure, PLAIN_HTTP, Retry, error_text, explain, page_title, speaks_http, status_of, unusable,
-};
+use crate::llm::failure::{Cost, Failure, PLAIN_HTTP, Retry, explain, speaks_http, unusable};
 use crate::llm::opaque::without_signatures;
-use crate::llm::retry::told_pause;
 use crate::llm::rules::{ErrorKind, telling_part};
+use crate::llm::server_error::ServerError;
 
 /// Words beside the error of a server that is not paid any more.
 const NO_CREDIT: &str = "the account has no credit";
@@ -28,29 +24,27 @@ const ERROR_CHARS: usize = 300;
 
 impl Models {
     /// An error that a server reports in a reply that it has begun, perhaps with the status that it would have had.
-    pub(super) fn failed_midway(&self, piece: &Json, error: &str) -> Failure {
-        let text = piece.to_string();
-        let is_full = ErrorKind::ContextFull.is_of(&text);
-        match status_of(piece).or_else(|| is_full.then_some(StatusCode::BAD_REQUEST)) {
-            Some(status) => self.refused(status, None, text.as_bytes()),
-            None if ErrorKind::Overloaded.is_of(error) => {
-                Failure { retry: Retry::After(told_pause(error)), ..unusable(self.shorten(error)) }
-            }
-            None => unusable(self.shorten(error)),
+    pub(super) fn failed_midway(&self, error: &ServerError) -> Failure {
+        match error.status {
+            Some(status) => self.refused(status, None, error),
+            None => unusable(self.shorten(&error.message)),
         }
     }
 
-    pub(super) fn refused(&self, status: StatusCode, asked: Option<Duration>, body: &[u8]) -> Failure {
-        let text = String::from_utf8_lossy(body);
-        let text = page_title(&text).map_or(text, Cow::Owned);
-        let said = serde_json::from_slice(body).ok().and_then(|json| error_text(&json));
-        let said = self.shorten(said.as_deref().unwrap_or(&text));
+    /// An error of this status. `asked` is the pause that the headers of the response ask for.
+    pub(super) fn refused(
+        &self,
+        status: StatusCode,
+        asked: Option<Duration>,
+        error: &ServerError,
+    ) -> Failure {
+        let said = self.shorten(&error.message);
         let message = if said.is_empty() {
             status.canonical_reason().unwrap_or("without a reason").to_owned()
         } else {
             said
         };
-        let is_of = |kind: ErrorKind| kind.is_of(&text);
+        let is_of = |kind: ErrorKind| kind.is_of(&error.words);
         let message = if is_of(ErrorKind::NoCredit) { format!("{message} ({NO_CREDIT})") } else { message };
         let message = self.naming_proxy(message);
         let is_own_fault = matches!(status.as_u16(), 500 | 501);
@@ -60,7 +54,7 @@ impl Models {
             || status.is_server_error()
             || is_of(ErrorKind::Overloaded)
         {
-            Retry::After(asked.or_else(|| told_pause(&text)))
+            Retry::After(asked.or(error.pause))
         } else if is_of(ErrorKind::BadCall) {
             Retry::Once
         } else {
@@ -71,7 +65,7 @@ impl Models {
             // A gateway gave up waiting; the model behind it may have answered.
             cost: if matches!(status.as_u16(), 504 | 524) { Cost::Unknown } else { Cost::Nothing },
             retry,
-            said: text.into_owned(),
+            said: error.words.clone(),
         }
     }
 

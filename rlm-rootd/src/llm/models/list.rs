@@ -11,6 +11,7 @@ use super::Models;
 use crate::llm::api::Api;
 use crate::llm::failure::{Failure, explain, unusable};
 use crate::llm::limits::{ModelLimits, is_same_model};
+use crate::llm::server_error::ServerError;
 
 /// Most entries that Anthropic lists at once; 20 if it is not asked for more.
 const LIST_ENTRIES: &str = "1000";
@@ -75,7 +76,7 @@ impl Models {
         let status = response.status();
         let body = self.read(response).await;
         if !status.is_success() {
-            return Err(self.refused(status, None, &body.unwrap_or_default()));
+            return Err(self.refused(status, None, &ServerError::of_body(&body.unwrap_or_default())));
         }
         let mut list: Json = serde_json::from_slice(&body?).map_err(|error| unusable(error.to_string()))?;
         match list.get_mut("data").map(Json::take) {

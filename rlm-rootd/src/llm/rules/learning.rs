@@ -10,7 +10,7 @@ use crate::llm::message::{ChatMessage, call_arguments};
 const OPTIONAL: [&str; 5] = ["stream_options", "tool_choice", "include", "return_token_ids", "logprobs"];
 
 /// Words of errors that refuse a field.
-const REFUSING: [&str; 14] = [
+const REFUSING: [&str; 17] = [
     "unsupported",
     "not supported",
     "not support",
@@ -23,6 +23,9 @@ const REFUSING: [&str; 14] = [
     "extra fields",
     "not permitted",
     "not allowed",
+    "not implemented",
+    "not available",
+    "disabled",
     "cannot find field",
     "invalid field",
 ];
@@ -127,7 +130,7 @@ impl Rules {
         let is_null = |reply: &ChatMessage| reply.get("content").is_none_or(Json::is_null);
         let refuses_null = || {
             has_any(error, &TABLE.errors.bad_content)
-                || names_word(error, "content") && NULL_WORDS.iter().any(|words| error.contains(words))
+                || names_field(error, "content") && NULL_WORDS.iter().any(|words| names_word(error, words))
         };
         if self.null_content.is_none() && replies().any(is_null) && refuses_null() {
             self.null_content = Some(NullContent::Empty);
@@ -179,6 +182,13 @@ impl Rules {
         }
         None
     }
+}
+
+/// True if a server says with this error that it does not stream replies: OpenAI's "'stream' does not support true with this model"
+/// (github/gh-models#31), "Streaming is not supported".
+pub(in crate::llm) fn refuses_stream(error: &str) -> bool {
+    let error = error.to_lowercase();
+    ["stream", "streaming"].iter().any(|name| names_word(&error, name)) && refuses(&error)
 }
 
 fn refuses(error: &str) -> bool {

@@ -62,8 +62,29 @@ fn nothing_is_learned_from_what_refuses_no_field() {
     ] {
         assert_eq!(Rules::default().learn(status, error, refused), None, "{error}");
     }
+    let calls: ChatMessage = json!({"role": "assistant", "content": null, "tool_calls": []}).into();
+    let calls = Refused { messages: &[calls], ..refused };
+    for error in [
+        "Invalid prompt: none of this content is fine. Please try again with different content.",
+        "'content' of nonetheless odd kind",
+    ] {
+        assert_eq!(Rules::default().learn(400, error, calls), None, "{error}");
+    }
     let groq = "'messages.1' : property 'reasoning' is unsupported";
     assert!(Rules::default().learn(400, groq, refused).is_some());
+}
+
+#[test]
+fn a_refusal_to_stream_names_the_stream() {
+    for (error, is_one) in [
+        ("Unsupported value: 'stream' does not support true with this model.", true),
+        ("Streaming is not supported by this model", true),
+        ("streaming is disabled for this endpoint", true),
+        ("Invalid JSON in input stream", false),
+        ("upstream: not supported", false),
+    ] {
+        assert_eq!(refuses_stream(error), is_one, "{error}");
+    }
 }
 
 #[test]

@@ -46,6 +46,13 @@ async fn passing_failures_are_tried_again() {
         Rule::any().status(429, "slow down"),
         Rule::any().status(408, "too slow"),
         Rule::any().status(503, "busy"),
+        // MiniMax.
+        Rule::any().body(r#"{"choices": null, "base_resp": {"status_code": 1002, "status_msg": "rate limit"}}"#),
+        // A failed response of OpenAI repeats the request and the reply.
+        Rule::any().body(
+            r#"{"status": "failed", "error": {"code": "server_error", "message": "Sorry."}, "instructions": "insufficient_quota.log",
+            "output": [{"content": "the context window has insufficient balance, try again in 100s"}]}"#,
+        ),
         Rule::any().hang_up(),
         Rule::any().cut(),
         Rule::any().body("{\"choices\": ["),
@@ -107,6 +114,10 @@ async fn refusals_with_the_status_of_a_passing_failure_are_not_either() {
         (Rule::any().status(500, "image input is not supported"), "500: image input is not supported"),
         (Rule::any().status(500, "tools param requires --jinja"), "500: tools param requires --jinja"),
         (Rule::any().status(500, "exceeds the context size"), "500: exceeds the context size"),
+        (
+            Rule::any().body(r#"{"base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}}"#),
+            "402: insufficient balance (the account has no credit)",
+        ),
     ] {
         let model = ScriptedModel::start([rule]);
         let answer = ask_one(&setup(&model).start(), "p").await;

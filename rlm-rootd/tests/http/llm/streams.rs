@@ -100,12 +100,16 @@ async fn a_stream_that_breaks_is_asked_for_again() {
     }
     let error = |rule: Rule| async { answer([rule]).await.0 };
     assert_eq!(error(failing(json!(503))).await, "! the model's server answered 503: overloaded");
-    assert_eq!(error(failing(json!("x"))).await, "! the model's reply is malformed: overloaded");
+    assert_eq!(error(failing(json!("503"))).await, "! the model's server answered 503: overloaded");
+    assert_eq!(error(failing(json!("x"))).await, "! the model's server answered 503: overloaded");
     let broken = "! the connection to the model's server broke: the stream ended before the reply";
     assert_eq!(error(events(&[piece("a")])).await, broken);
-    let refused = events(&[piece("a"), json!({"error": {"message": "refused", "code": 400}})]);
-    let (text, requests) = answer([refused]).await;
-    assert_eq!((text.as_str(), requests.len()), ("! the model's server answered 400: refused", 1));
+    // LiteLLM writes a code as a text.
+    for code in [json!(400), json!("400")] {
+        let refused = events(&[piece("a"), json!({"error": {"message": "refused", "code": code}})]);
+        let (text, requests) = answer([refused]).await;
+        assert_eq!((text.as_str(), requests.len()), ("! the model's server answered 400: refused", 1));
+    }
     // What a server sends after the end of a choice changes nothing.
     assert_eq!(error(events(&[piece("a"), end])).await, "a");
 }
@@ -188,6 +192,9 @@ async fn a_server_that_does_not_stream_is_asked_for_whole_replies() {
     assert_eq!([ask_one(&sub_llm, "1").await, ask_one(&sub_llm, "2").await], ["re: 1", "re: 2"]);
     assert_eq!(sub_llm.ledger().snapshot().used.calls, 2);
     assert_eq!(model.finish().iter().map(streams).collect::<Vec<_>>(), [true, false, false]);
+    let (text, requests) = answer([Rule::any().status(400, "Invalid JSON in input stream")]).await;
+    assert_eq!(text, "! the model's server answered 400: Invalid JSON in input stream");
+    assert_eq!(requests.len(), 1);
 }
 
 #[tokio::test]

@@ -5,8 +5,10 @@
 
 mod learning;
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
@@ -171,6 +173,9 @@ pub struct Rules {
     /// The bound on a completion where none is set, for servers that need one; 32,000 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_completion: Option<u64>,
+    /// Parts of errors, in lower case, that pass, whatever they mean elsewhere, and the seconds until they are tried again.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub passing_errors: BTreeMap<String, u64>,
     /// Further fields of requests with which the server returns the ids and log probabilities of tokens.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub token_ids: Map<String, Json>,
@@ -278,6 +283,7 @@ impl Rules {
         self.first_call_signature.extend(others.first_call_signature.clone());
         self.user_after_tool = others.user_after_tool.clone().or(self.user_after_tool);
         self.longest_completion = others.longest_completion.or(self.longest_completion);
+        self.passing_errors.extend(others.passing_errors.clone());
         self.token_ids.extend(others.token_ids.clone());
         self
     }
@@ -319,6 +325,13 @@ impl Rules {
             return self.token_ids.clone();
         }
         ["return_token_ids", "logprobs"].into_iter().map(|field| (field.to_owned(), true.into())).collect()
+    }
+
+    /// The pause after which a request with this error may pass, where the server says so.
+    pub(super) fn pause_after(&self, error: &str) -> Option<Duration> {
+        let error = error.to_lowercase();
+        let (_, seconds) = self.passing_errors.iter().find(|(part, _)| error.contains(part.as_str()))?;
+        Some(Duration::from_secs(*seconds))
     }
 
     pub(super) fn longest_completion(&self) -> u64 {

@@ -45,16 +45,20 @@ impl Models {
             said
         };
         let is_of = |kind: ErrorKind| kind.is_of(&error.words);
-        let message = if is_of(ErrorKind::NoCredit) { format!("{message} ({NO_CREDIT})") } else { message };
+        // Such a limit is that of an account, whatever the model.
+        let passes = self.rules(self.model()).pause_after(&error.words);
+        let has_no_credit = passes.is_none() && is_of(ErrorKind::NoCredit);
+        let message = if has_no_credit { format!("{message} ({NO_CREDIT})") } else { message };
         let message = self.naming_proxy(message);
         let is_own_fault = matches!(status.as_u16(), 500 | 501);
-        let retry = if is_of(ErrorKind::NoCredit) || is_own_fault && REFUSALS.into_iter().any(is_of) {
+        let retry = if has_no_credit || is_own_fault && REFUSALS.into_iter().any(is_of) {
             Retry::Never
         } else if matches!(status.as_u16(), 408 | 429)
             || status.is_server_error()
+            || passes.is_some()
             || is_of(ErrorKind::Overloaded)
         {
-            Retry::After(asked.or(error.pause))
+            Retry::After(asked.or(error.pause).or(passes))
         } else if is_of(ErrorKind::BadCall) {
             Retry::Once
         } else {

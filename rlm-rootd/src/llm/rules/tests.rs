@@ -165,6 +165,11 @@ fn a_server_is_known_by_its_host_its_owner_or_its_name() {
         "ephemeral"
     );
     assert!(Rules::named("openrouter", "m").unwrap().add.is_empty());
+    let dashscope = Rules::named("dashscope", "m").unwrap();
+    for limit in ["code: insufficient_quota", "Throttling.AllocationQuota"] {
+        assert_eq!(dashscope.pause_after(limit), Some(Duration::from_secs(20)), "{limit}");
+    }
+    assert_eq!(dashscope.pause_after("Arrearage"), None);
     assert!(Rules::named("nobody", "m").unwrap_err().contains("expected one of openai, azure, "));
 }
 
@@ -174,6 +179,8 @@ fn texts_of_errors_say_what_they_are_about() {
     for (text, kind) in [
         ("This model's maximum context length is 8192 tokens", ContextFull),
         ("prompt is too long: 213462 tokens > 200000 maximum", ContextFull),
+        ("Input length (9000 tokens) exceeds the maximum allowed length (8187 tokens).", ContextFull),
+        ("max_tokens must be at least 1, got -808.", ContextFull),
         ("registry.ollama.ai/library/x does not support tools", NoTools),
         ("Overloaded", Overloaded),
         ("Your credit balance is too low to access the Anthropic API.", NoCredit),

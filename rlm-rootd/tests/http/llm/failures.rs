@@ -46,6 +46,8 @@ async fn passing_failures_are_tried_again() {
         Rule::any().status(429, "slow down"),
         Rule::any().status(408, "too slow"),
         Rule::any().status(503, "busy"),
+        // Groq, where its flex tier is full.
+        Rule::any().status(498, "").body(r#"{"error": {"message": "full", "code": "capacity_exceeded"}}"#),
         // MiniMax.
         Rule::any().body(r#"{"choices": null, "base_resp": {"status_code": 1002, "status_msg": "rate limit"}}"#),
         // A failed response of OpenAI repeats the request and the reply.
@@ -124,6 +126,20 @@ async fn refusals_with_the_status_of_a_passing_failure_are_not_either() {
         assert_eq!(answer, format!("! the model's server answered {told}"));
         assert_eq!(model.finish().len(), 1, "{told}");
     }
+}
+
+#[tokio::test]
+async fn a_limit_that_passes_at_this_server_is_waited_for() {
+    let quota = json!({"error": {"message": "no", "code": "insufficient_quota"}}).to_string();
+    let model = ScriptedModel::start([Rule::any().status(429, "").body(quota).once(), Rule::any()]);
+    let sub_llm = setup(&model).with(|it| {
+        it.config.server = Some("dashscope".to_owned());
+        // A shorter wait than that of the table.
+        it.config.rules.passing_errors.insert("insufficient_quota".to_owned(), 1);
+    });
+    assert_eq!(ask_one(&sub_llm.start(), "p").await, "re: p");
+    let [first, second] = &model.finish()[..] else { panic!("more or fewer than two requests") };
+    assert!((second.at - first.at).as_millis() >= 1000);
 }
 
 #[tokio::test]

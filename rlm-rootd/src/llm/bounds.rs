@@ -87,6 +87,12 @@ impl ToldWindow {
     }
 }
 
+/// The most tokens of a completion that the account can pay (OpenRouter): "This request requires more credits, or fewer max_tokens. You
+/// requested up to 64000 tokens, but can only afford 2666." (astrio-labs/forall#76)
+pub(super) fn afforded(error: &str) -> Option<u64> {
+    first_number(error.split_once("can only afford ")?.1)
+}
+
 fn first_number(text: &str) -> Option<u64> {
     text.split(|letter: char| !letter.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()
 }

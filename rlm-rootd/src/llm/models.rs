@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 pub use self::config::{ModelsConfig, ModelsError};
 use self::config::{base_url, headers, host};
 use super::api::Api;
-use super::bounds::{ToldWindow, fit_bound};
+use super::bounds::{LEAST_COMPLETION, ToldWindow, afforded, fit_bound};
 use super::error::SubCallError;
 use super::failure::{Cost, Failure, Retry, unusable};
 use super::message::{ChatMessage, prompt_tokens};
@@ -217,6 +217,8 @@ impl Models {
                 sent.to_mut().extend(rules.token_ids());
             }
             let longest = (self.api == Api::Anthropic).then(|| rules.longest_completion());
+            // A request without a bound gets one where the server has told how much is left.
+            let longest = longest.or(has_refused_bound.then_some(u64::MAX));
             let bound = fit_bound(&mut sent, longest, room);
             ids.send_as(Form { rules: rules.clone(), streams, bound });
             let body = self.api.body(messages, sent, streams, &rules);
@@ -457,18 +459,20 @@ fn is_events(body: &[u8]) -> bool {
     [&b"data:"[..], b"event:"].iter().any(|field| body.trim_ascii_start().starts_with(field))
 }
 
-/// The most tokens of a completion for which the context window has room, by the numbers in the error of a request with this bound.
-/// None if the error has none, or if the prompt alone fills the window.
+/// The most tokens of a completion for which the context window has room, or the account has credit, by the numbers in the error of
+/// a request with this bound. None if the error has none, or if there is too little.
 fn fitting(
     failure: &Failure,
     bound: Option<u64>,
     messages: &[ChatMessage],
     fields: &Map<String, Json>,
 ) -> Option<u64> {
-    let bound = bound.filter(|_| ErrorKind::ContextFull.is_of(&failure.said))?;
-    let told = ToldWindow::in_error(&failure.said, bound)?;
-    let room = told.room(|| prompt_tokens(messages, fields));
-    room.filter(|room| *room < bound)
+    let in_window = || {
+        let bound = bound.filter(|_| ErrorKind::ContextFull.is_of(&failure.said))?;
+        ToldWindow::in_error(&failure.said, bound)?.room(|| prompt_tokens(messages, fields))
+    };
+    let most = afforded(&failure.said).filter(|tokens| *tokens >= LEAST_COMPLETION).or_else(in_window)?;
+    bound.is_none_or(|bound| most < bound).then_some(most)
 }
 
 /// True if a reply, or a piece of one, is an error.

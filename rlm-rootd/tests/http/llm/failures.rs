@@ -143,6 +143,27 @@ async fn a_limit_that_passes_at_this_server_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_completion_is_as_long_as_the_account_can_pay() {
+    let error = json!({"error": {"message": "This request requires more credits, or fewer max_tokens. You requested up to 64000 \
+        tokens, but can only afford 2666.", "code": 402}});
+    for (bound, sent) in
+        [(None, vec![json!(null), json!(2666)]), (Some(64000), vec![json!(64000), json!(2666)])]
+    {
+        let refused = Rule::any().status(402, "").body(error.to_string()).once();
+        let model = ScriptedModel::start([refused, Rule::any()]);
+        let sub_llm = setup(&model).with(|it| {
+            it.options.sampling.extend(bound.map(|bound| ("max_tokens".to_owned(), bound.into())));
+        });
+        assert_eq!(ask_one(&sub_llm.start(), "p").await, "re: p");
+        let requests = model.finish();
+        assert_eq!(
+            requests.iter().map(|request| request.body["max_tokens"].clone()).collect::<Vec<_>>(),
+            sent
+        );
+    }
+}
+
+#[tokio::test]
 async fn unusable_replies_are_named() {
     let no_text = json!({"role": "assistant", "content": null});
     for (rule, error, count) in [

@@ -3,7 +3,10 @@
 use serde_json::{Map, Value as Json, json};
 
 /// Fields with a name: it comes whole, and some servers repeat it in each piece. Other texts are continued.
-const LABELS: [&str; 6] = ["role", "id", "type", "name", "format", "finish_reason"];
+const LABELS: [&str; 6] = ["role", "id", "type", "format", "channel", "finish_reason"];
+
+/// The name of a function: whole and perhaps repeated as a label, or in pieces (Gemini, continuedev/continue#5849).
+const NAME: &str = "name";
 
 /// Fields with parts of a text. LiteLLM's blocks have no index if they come from Gemini.
 const PARTS: [&str; 3] = ["content", "thinking", "thinking_blocks"];
@@ -21,6 +24,8 @@ pub(super) struct Pieces {
     body: Map<String, Json>,
     /// The choices, each with its message under `message`.
     choices: Vec<Json>,
+    /// True once a delta has come. ModelScope has an empty `message` beside each (musistudio/claude-code-router#598).
+    has_delta: bool,
 }
 
 impl Pieces {
@@ -49,7 +54,11 @@ impl Pieces {
         });
         let choice = self.choices[at].as_object_mut().expect("each choice is an object");
         if let (Some(message), Json::Object(delta)) = (choice.get_mut("message"), delta) {
+            self.has_delta |= !delta.is_empty();
             delta.into_iter().for_each(|(name, value)| join_field(message, name, value));
+        }
+        if self.has_delta {
+            fields.remove("message");
         }
         for (name, value) in std::mem::take(fields) {
             match choice.get_mut(&name).filter(|old| OF_TOKENS.contains(&name.as_str()) && !old.is_null()) {
@@ -77,13 +86,14 @@ impl Pieces {
 
     /// The body of the whole reply.
     pub(super) fn into_body(self) -> Json {
-        let Self { mut body, mut choices } = self;
+        let Self { mut body, mut choices, .. } = self;
         choices.sort_by_key(|choice| choice["index"].as_u64());
         for message in choices.iter_mut().filter_map(|choice| choice["message"].as_object_mut()) {
             let Some(Json::Array(calls)) = message.get_mut("tool_calls") else { continue };
             for call in calls.iter_mut().filter_map(Json::as_object_mut) {
                 call.shift_remove("index");
             }
+            without_repeated(calls);
             // A first piece begins each text, even one that stays empty: a whole reply has null there (OpenAI, LiteLLM).
             if message.get("content").and_then(Json::as_str) == Some("") {
                 message.insert("content".to_owned(), Json::Null);
@@ -109,9 +119,15 @@ fn replace(fields: &mut Map<String, Json>, name: String, value: Json) {
 
 /// Joins a value to the field of this object.
 fn join_field(object: &mut Json, name: String, value: Json) {
-    match object.get_mut(&name) {
-        Some(old) => join(old, value, &name),
-        None => object[name] = value,
+    match (object.get_mut(&name), value) {
+        (Some(old), value) => join(old, value, &name),
+        // The first list may have two pieces of one item, too (openai/openai-python#3201).
+        (None, Json::Array(items)) if items.iter().all(|item| !item["index"].is_null()) => {
+            let mut joined = Vec::with_capacity(items.len());
+            items.into_iter().for_each(|item| join_item(&mut joined, item, &name));
+            object[name] = joined.into();
+        }
+        (None, value) => object[name] = value,
     }
 }
 
@@ -119,6 +135,7 @@ fn join_field(object: &mut Json, name: String, value: Json) {
 fn join(old: &mut Json, new: Json, name: &str) {
     match (old, new) {
         (_, Json::Null) => {}
+        (Json::String(old), Json::String(new)) if name == NAME && new.starts_with(old.as_str()) => *old = new,
         (Json::String(old), Json::String(new)) if !LABELS.contains(&name) => old.push_str(&new),
         (Json::String(old), Json::String(_)) if !old.is_empty() => {}
         // Mistral mixes texts and parts; in a whole reply, all are parts.
@@ -150,17 +167,28 @@ fn is_complete(call: &Json) -> bool {
     }
 }
 
+/// Leaves out calls that are told again: LocalAI tells one at several indices (mudler/LocalAI#9722).
+fn without_repeated(calls: &mut Vec<Json>) {
+    for call in std::mem::take(calls) {
+        let has_id = call["id"].as_str().is_some_and(|id| !id.is_empty());
+        if !has_id || !calls.contains(&call) {
+            calls.push(call);
+        }
+    }
+}
+
 /// Joins an item to the one that it continues, or adds it. Items have an index for that; calls of tools may have only an id, in
 /// their first piece, and parts of a text or a thought only their type. Gemini numbers none of its calls, and names each in its only
-/// piece.
+/// piece. Some servers make a new id for each piece of a call, and name the call in the first one alone.
 fn join_item(items: &mut Vec<Json>, item: Json, name: &str) {
     let id = |item: &Json| item["id"].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
     // OpenRouter gives a text and what Gemini has encrypted the same index.
     let has_its_type =
         |old: &Json| [old, &item].iter().any(|item| item["type"].is_null()) || old["type"] == item["type"];
     let has_name = item["function"]["name"].as_str().is_some_and(|name| !name.is_empty());
+    let has_number = name == "tool_calls" && !item["index"].is_null();
     let continues = |old: &Json| match (id(old), id(&item)) {
-        (Some(old), Some(new)) => old == new,
+        (Some(old), Some(new)) if has_name || !has_number => old == new,
         _ => has_its_type(old) && !(has_name && is_complete(old)),
     };
     let before = match &item["index"] {
@@ -295,7 +323,53 @@ mod tests {
     }
 
     #[test]
+    fn a_call_in_odd_pieces_is_one_call() {
+        let function = |name: &str, arguments: &str| json!({"name": name, "arguments": arguments});
+        let call = |id: &str, arguments: &str| json!({"id": id, "type": "function", "function": function("f", arguments)});
+        let begun = |arguments: &str| json!({"index": 0, "id": "a", "type": "function", "function": function("f", arguments)});
+        let more =
+            |id: Json, arguments: &str| json!({"index": 0, "id": id, "function": {"arguments": arguments}});
+        let calls = |calls: &[Json]| json!({"tool_calls": calls});
+        let expected = json!([call("a", "{\"x\": 1}")]);
+        let one_list = calls(&[begun(""), more(Json::Null, "{\"x\":"), more(Json::Null, " 1}")]);
+        assert_eq!(message([one_list])["tool_calls"], expected);
+        let new_ids = [begun(""), more("b".into(), "{\"x\":"), more("c".into(), " 1}")];
+        assert_eq!(message(new_ids.map(|call| calls(&[call])))["tool_calls"], expected);
+        let mut again = begun("{\"x\": 1}");
+        again["index"] = 1.into();
+        assert_eq!(message([begun("{\"x\": 1}"), again].map(|call| calls(&[call])))["tool_calls"], expected);
+        let named =
+            |name: &str| json!({"tool_calls": [{"index": 0, "function": {"name": name, "arguments": ""}}]});
+        for names in [["call_", "bash_repl", ""], ["call_", "call_bash_repl", "call_bash_repl"]] {
+            assert_eq!(message(names.map(named))["tool_calls"][0]["function"]["name"], "call_bash_repl");
+        }
+        let details = ["a", "b"].map(|text| json!({"type": "reasoning.text", "index": 0, "text": text}));
+        let joined = message([json!({"reasoning_details": details})]);
+        assert_eq!(
+            joined["reasoning_details"],
+            json!([{"type": "reasoning.text", "index": 0, "text": "ab"}])
+        );
+    }
+
+    #[test]
+    fn a_message_beside_deltas_is_not_the_reply() {
+        let piece = |delta: Json, message: Json, reason: Json| json!({"choices": [{"index": 0, "delta": delta, "message": message, "finish_reason": reason}]});
+        let nothing = json!({"role": null, "content": "", "tool_calls": null});
+        let pieces = [("Hel", Json::Null), ("lo", Json::Null), ("", "stop".into())];
+        let pieces = pieces.map(|(text, reason)| piece(json!({"content": text}), nothing.clone(), reason));
+        let expected = json!({"role": "assistant", "content": "Hello"});
+        assert_eq!(whole(pieces)["choices"][0]["message"], expected);
+        // Some servers give the whole message in the only piece.
+        let only = [piece(Json::Null, expected.clone(), "stop".into())];
+        assert_eq!(whole(only)["choices"][0]["message"], expected);
+    }
+
+    #[test]
     fn what_is_told_again_in_each_piece_is_told_once() {
+        let channel = ["a", "b"].map(|text| json!({"channel": "analysis", "reasoning": text}));
+        let expected =
+            json!({"role": "assistant", "content": null, "channel": "analysis", "reasoning": "ab"});
+        assert_eq!(message(channel), expected);
         let filtered =
             |severity: &str| json!({"hate": {"filtered": false, "severity": severity}, "seen": [severity]});
         let piece = |severity: &str, reason: Json| {

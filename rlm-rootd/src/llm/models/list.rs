@@ -79,8 +79,11 @@ impl Models {
             return Err(self.refused(status, None, &ServerError::of_body(&body.unwrap_or_default())));
         }
         let mut list: Json = serde_json::from_slice(&body?).map_err(|error| unusable(error.to_string()))?;
-        match list.get_mut("data").map(Json::take) {
-            Some(Json::Array(entries)) => Ok(entries),
+        // Together lists them without an object around them (https://docs.together.ai/reference/models).
+        let entries =
+            if list.is_array() { list } else { list.get_mut("data").map(Json::take).unwrap_or_default() };
+        match entries {
+            Json::Array(entries) => Ok(entries),
             _ => Err(unusable("it has no list `data`".to_owned())),
         }
     }

@@ -50,9 +50,12 @@ fn it_says_whether_the_server_has_the_model() {
     let place = "from model (--model); base_url (OPENAI_BASE_URL): ";
     let expected =
         format!("ok  model     large-model, {place}the server answers, and lists it among 2 models");
-    assert_eq!((line, status), (expected, Some(0)));
+    assert_eq!((&line, status), (&expected, Some(0)));
     assert!(request.starts_with("GET /v1/models HTTP/1.1\r\n"), "{request}");
     assert!(request.contains("authorization: Bearer secret-key"), "{request}");
+    // A list without an object around it, as Together has it.
+    let bare = r#"[{"id": "large-model"}, {"id": "small-model"}]"#;
+    assert_eq!(said("large-model", "200 OK", bare).0, expected);
     // Names as Gemini and Ollama list them.
     for listed in ["models/large-model", "large-model:latest"] {
         let list = list.replace("large-model", listed);

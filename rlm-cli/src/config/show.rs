@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::digest::{covered, digest};
 use super::setting::{AnySetting, Effect, Form};
-use super::table::ALL;
+use super::table::{ALL, HEADERS, SUB_HEADERS};
 use super::{Flags, KeySource, Origin, Settings, file};
 use crate::environment::Environment;
 
@@ -64,7 +64,9 @@ fn in_text(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> String {
     for &setting in ALL {
         let name = setting.name.to_owned();
         rows.push(match settings.values.get(setting.name) {
-            Some((text, origin)) => (name, without_credentials(&text.replace('\n', " ")), origin.to_string()),
+            Some((text, origin)) => {
+                (name, without_secrets(setting, text).replace('\n', " "), origin.to_string())
+            }
             None => (name, "-".to_owned(), "not set".to_owned()),
         });
     }
@@ -105,7 +107,8 @@ fn in_json(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> Json {
                     Origin::File(place) => ("file", Some(place.to_string())),
                     Origin::Default => ("default", None),
                 };
-                json!({"value": value(setting, text), "from": from, "where": at})
+                let text = without_secrets(setting, text);
+                json!({"value": value(setting, &text), "from": from, "where": at})
             }
         };
         all.insert(setting.name.to_owned(), shown);
@@ -126,7 +129,20 @@ fn value(setting: &dyn AnySetting, text: &str) -> Json {
         Form::List => Some(text.lines().collect()),
         Form::Text | Form::Path | Form::Program => None,
     };
-    read.unwrap_or_else(|| without_credentials(text).into())
+    read.unwrap_or_else(|| text.into())
+}
+
+/// The text of a setting without the credentials of an address, and without the values of headers, except for names of variables.
+fn without_secrets(setting: &dyn AnySetting, text: &str) -> String {
+    if ![HEADERS.name, SUB_HEADERS.name].contains(&setting.name) {
+        return without_credentials(text);
+    }
+    let mut headers: Map<String, Json> = serde_json::from_str(text).unwrap_or_default();
+    let is_variable = |value: &Json| {
+        value.as_str().and_then(|text| text.strip_prefix('$')).is_some_and(|name| !name.starts_with('$'))
+    };
+    headers.values_mut().filter(|value| !is_variable(value)).for_each(|value| *value = "…".into());
+    Json::from(headers).to_string()
 }
 
 /// A text without the credentials that a URL may hold: user, password and query.
@@ -147,5 +163,13 @@ mod tests {
         assert_eq!(without_credentials("https://me:secret@host/v1?key=k"), "https://…@host/v1?…");
         assert_eq!(without_credentials("http://host:80/v1"), "http://host:80/v1");
         assert_eq!(without_credentials("m@n"), "m@n");
+    }
+
+    #[test]
+    fn a_header_is_shown_without_its_value() {
+        let given = r#"{"api-key":"secret","X-Title":"$$mine","X-Key":"$MY_KEY"}"#;
+        let shown = r#"{"api-key":"…","X-Title":"…","X-Key":"$MY_KEY"}"#;
+        assert_eq!(without_secrets(&HEADERS, given), shown);
+        assert_eq!(without_secrets(&SUB_HEADERS, given), shown);
     }
 }

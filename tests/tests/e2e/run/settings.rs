@@ -11,7 +11,7 @@ fn config_says_what_is_in_force_and_where_it_came_from() {
     let place = Place::new();
     place.write(
         "rlm.toml",
-        "model = \"of-file\"\nmax_turns = 3\nverbosity = \"light\"\napi_key_env = \"MINE\"\n",
+        "model = \"of-file\"\nmax_turns = 3\nverbosity = \"light\"\napi_key_env = \"MINE\"\nheaders = { api-key = \"k1\", X-Key = \"$MY_KEY\" }\n",
     );
     let mut command = place.rlm(&["config", "--json", "--max-turns", "1"]);
     let output = command.env("RLM_VERBOSITY", "heavy").env("MINE", "k1").output().unwrap();
@@ -24,6 +24,7 @@ fn config_says_what_is_in_force_and_where_it_came_from() {
     assert_eq!(at("verbosity"), json!({"value": "heavy", "from": "variable", "where": "RLM_VERBOSITY"}));
     assert_eq!(at("model"), json!({"value": "of-file", "from": "file", "where": format!("{file}:1")}));
     assert_eq!(at("language"), json!({"value": "bash", "from": "default", "where": null}));
+    assert_eq!(at("headers")["value"], json!({"api-key": "…", "X-Key": "$MY_KEY"}));
     assert_eq!(at("timeout"), json!({"value": null, "from": null, "where": null}));
     assert_eq!(shown["api_key"], json!({"is_set": true, "variable": "MINE", "looked_at": ["MINE"]}));
     let as_text = place.rlm(&["config"]).env("MINE", "k1").output().unwrap();

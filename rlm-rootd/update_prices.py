@@ -49,8 +49,8 @@ def main() -> None:
         prices[short] = {ours: round(price * 1e6, 6) for ours, price in found.items() if price}
     print(f"# Prices of {today}, in USD per million tokens: those of litellm {package.version},")
     print("# written by update_prices.py. `cached` is the price of prompt tokens that are read from a cache,")
-    print("# `cache_write` that of those that are written to one, for its shortest time. Discounts for batches and")
-    print("# off-peak hours, and surcharges for long prompts and for longer-kept caches, are not in it.\n")
+    print("# `cache_write` that of those that are written to one, for its shortest time; for an hour it is twice")
+    print("# `prompt`. Discounts for batches and off-peak hours, and surcharges for long prompts, are not in it.\n")
     print("[models]")
     for name in sorted(prices):
         fields = ", ".join(f"{field} = {price:g}" for field, price in prices[name].items())

@@ -42,6 +42,8 @@ pub struct Estimate {
     pub cached_tokens: u64,
     /// Most tokens of the completion; 0 without a limit.
     pub completion_tokens: u64,
+    /// True if what is written to the server's cache is kept for an hour.
+    pub has_hour_cache: bool,
     /// True for the request for which its ledger reserves something: [`super::Ledger::reserve_later`].
     pub is_reserved: bool,
 }
@@ -57,6 +59,8 @@ pub struct Usage {
     pub cached_tokens: u64,
     /// The tokens of the prompt that were written to the server's cache at a price of their own.
     pub cache_write_tokens: u64,
+    /// The tokens among these that the cache keeps for an hour.
+    pub hour_cache_write_tokens: u64,
     /// The tokens of the completion that are reasoning.
     pub reasoning_tokens: u64,
     /// The cost in USD, if the server reported it.
@@ -82,10 +86,12 @@ impl Usage {
     fn cost_by(&self, price: &Price) -> u64 {
         let cached = self.cached_tokens.min(self.prompt_tokens);
         let written = self.cache_write_tokens.min(self.prompt_tokens - cached);
+        let hour = self.hour_cache_write_tokens.min(written);
         [
             (price.prompt, self.prompt_tokens - cached - written),
             (price.cached.unwrap_or(price.prompt), cached),
-            (price.cache_write.unwrap_or(price.prompt), written),
+            (price.cache_write.unwrap_or(price.prompt), written - hour),
+            (price.hour_cache_write(), hour),
             (price.completion, self.completion_tokens),
         ]
         .into_iter()
@@ -111,6 +117,9 @@ impl std::ops::Add for Usage {
             completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
             cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
             cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+            hour_cache_write_tokens: self
+                .hour_cache_write_tokens
+                .saturating_add(other.hour_cache_write_tokens),
             reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
             // For no tokens at all, no server has reported a cost.
             cost_usd: match self.cost_usd.or(other.cost_usd) {
@@ -195,15 +204,21 @@ pub(super) struct Sum {
 impl Sum {
     /// The most that a request may cost. Tokens of its prompt that are not read from a cache may be written to it.
     pub(super) fn most(estimate: &Estimate, price: Option<Price>) -> Self {
-        let Estimate { prompt_tokens, cached_tokens, completion_tokens, .. } = *estimate;
+        let Estimate { prompt_tokens, cached_tokens, completion_tokens, has_hour_cache, .. } = *estimate;
         let cached_tokens = cached_tokens.min(prompt_tokens);
         let price = price.map(|price| Price {
             cache_write: price.cache_write.map(|written| written.max(price.prompt)),
             ..price
         });
         let cache_write_tokens = prompt_tokens - cached_tokens;
-        let usage =
-            Usage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, ..Usage::default() };
+        let usage = Usage {
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            hour_cache_write_tokens: if has_hour_cache { cache_write_tokens } else { 0 },
+            ..Usage::default()
+        };
         Self::of(&usage, price)
     }
 

@@ -19,7 +19,7 @@ static BUILT_IN: LazyLock<Prices> =
 /// prompt = 0.15      # USD per million tokens
 /// completion = 0.60
 /// cached = 0.015     # of a prompt, what is read from the server's cache; `prompt` by default
-/// cache_write = 0.19 # of a prompt, what is written to it; `prompt` by default
+/// cache_write = 0.19 # of a prompt, what is written to it; `prompt` by default. For an hour, twice `prompt`
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices {
@@ -55,6 +55,12 @@ impl Price {
     #[must_use]
     pub fn new(prompt: f64, completion: f64) -> Self {
         Self { prompt, completion, cached: None, cache_write: None }
+    }
+
+    /// USD per million tokens that are written to a cache which keeps them for an hour, where writing has a price: twice that of
+    /// other prompt tokens, for every model that litellm 1.110.2 knows.
+    pub(super) fn hour_cache_write(&self) -> f64 {
+        self.cache_write.map_or(self.prompt, |written| written.max(2.0 * self.prompt))
     }
 }
 

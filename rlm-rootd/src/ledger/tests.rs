@@ -16,7 +16,14 @@ fn within(budget: Budget, id: &str, outer: &Arc<Ledger>) -> Arc<Ledger> {
 }
 
 fn estimate(prompt_tokens: u64, completion_tokens: u64) -> Estimate {
-    Estimate { model: "m".into(), prompt_tokens, cached_tokens: 0, completion_tokens, is_reserved: false }
+    Estimate {
+        model: "m".into(),
+        prompt_tokens,
+        cached_tokens: 0,
+        completion_tokens,
+        has_hour_cache: false,
+        is_reserved: false,
+    }
 }
 
 /// The estimate of a request for which something is reserved.
@@ -199,10 +206,9 @@ async fn rollouts_share_a_ledger_besides_their_own() {
 
 #[test]
 fn a_cached_prompt_costs_and_reserves_less() {
-    let prices =
-        Prices::from_toml("[models.m]\nprompt = 1.0\ncompletion = 2.0\ncached = 0.1\ncache_write = 1.25\n");
+    let prices = "[models.m]\nprompt = 1.0\ncompletion = 2.0\ncached = 0.1\ncache_write = 1.25\n";
     let budget = Budget { cost_usd: Some(0.001), ..Budget::default() };
-    let ledger = Arc::new(Ledger::new(budget, prices.unwrap()));
+    let ledger = Arc::new(Ledger::new(budget, Prices::from_toml(prices).unwrap()));
     let cost = |ledger: &Ledger| ledger.snapshot().used.cost_usd.unwrap();
     // Tokens that are not in the cache may be written to it: 600 × 1.25 + 100 × 2 units of 10⁻⁶ USD.
     let most = ledger.amounts(&estimate(600, 100)).cost_usd.unwrap();
@@ -214,6 +220,12 @@ fn a_cached_prompt_costs_and_reserves_less() {
     reservation.settle(&spent);
     assert!((cost(&ledger) - (70.0 + 125.0 + 1.0 + 20.0) / 1e6).abs() < 1e-12, "{}", cost(&ledger));
     assert_eq!(ledger.snapshot().used.cached_tokens, 700);
+    // Writing for an hour costs twice the price of a prompt.
+    let hour = Usage { cache_write_tokens: 100, hour_cache_write_tokens: 40, ..usage(100, 0) };
+    let price = Prices::from_toml(prices).unwrap().get("m");
+    assert!((hour.cost_usd(price).unwrap() - (60.0 * 1.25 + 40.0 * 2.0) / 1e6).abs() < 1e-12);
+    let most = ledger.amounts(&Estimate { has_hour_cache: true, ..estimate(600, 100) }).cost_usd.unwrap();
+    assert!((most - 0.0014).abs() < 1e-12, "{most}");
     // A cost that the server reports overrides the prices.
     let told = Usage { cost_usd: Some(0.0002), ..usage(500, 100) };
     ledger.reserve(&Estimate { cached_tokens: 500, ..estimate(500, 100) }).unwrap().settle(&told);

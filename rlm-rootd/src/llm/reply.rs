@@ -28,6 +28,10 @@ const CACHE_WRITE: [&str; 3] = [
     "prompt_tokens_details.cache_creation_input_tokens",
 ];
 
+/// Places of the tokens among those that the cache keeps for an hour: LiteLLM and our own Anthropic wire.
+const HOUR_CACHE_WRITE: [&str; 1] =
+    ["prompt_tokens_details.cache_creation_token_details.ephemeral_1h_input_tokens"];
+
 /// Places of the tokens of a completion that are reasoning: OpenAI and most others.
 const REASONING: [&str; 2] = ["completion_tokens_details.reasoning_tokens", "reasoning_tokens"];
 
@@ -203,11 +207,13 @@ impl Reply {
         let prompt_tokens = prompt.unwrap_or(estimate.prompt_tokens);
         let completion_tokens = completion.unwrap_or_else(|| self.completion_tokens());
         let cached_tokens = first(&CACHED).unwrap_or(0).min(prompt_tokens);
+        let cache_write_tokens = first(&CACHE_WRITE).unwrap_or(0).min(prompt_tokens - cached_tokens);
         Usage {
             prompt_tokens,
             completion_tokens,
             cached_tokens,
-            cache_write_tokens: first(&CACHE_WRITE).unwrap_or(0).min(prompt_tokens - cached_tokens),
+            cache_write_tokens,
+            hour_cache_write_tokens: first(&HOUR_CACHE_WRITE).unwrap_or(0).min(cache_write_tokens),
             reasoning_tokens: first(&REASONING).unwrap_or(of_total).min(completion_tokens),
             cost_usd: cost.filter(|cost| cost.is_finite() && (0.0..MAX_COST_USD).contains(cost)),
             is_estimated: prompt.is_none() || completion.is_none(),
@@ -249,6 +255,7 @@ mod tests {
             prompt_tokens: 9,
             cached_tokens: 0,
             completion_tokens: 9,
+            has_hour_cache: false,
             is_reserved: false,
         };
         let usage = |usage: Json| Reply::new(json!({"choices": [], "usage": usage})).usage(&estimate);
@@ -260,6 +267,11 @@ mod tests {
         });
         let parts = Usage { cached_tokens: 80, cache_write_tokens: 20, reasoning_tokens: 4, ..base() };
         assert_eq!(usage(openai), parts);
+        let litellm = json!({
+            "prompt_tokens": 100, "completion_tokens": 10,
+            "prompt_tokens_details": {"cache_creation_tokens": 30, "cache_creation_token_details": {"ephemeral_1h_input_tokens": 20}},
+        });
+        assert_eq!(usage(litellm), Usage { cache_write_tokens: 30, hour_cache_write_tokens: 20, ..base() });
         let deepseek = json!({"prompt_tokens": 100, "completion_tokens": 10, "prompt_cache_hit_tokens": 64});
         assert_eq!(usage(deepseek), Usage { cached_tokens: 64, ..base() });
         assert_eq!(usage(json!({"prompt_tokens": 100.0, "completion_tokens": 10.0})), base());

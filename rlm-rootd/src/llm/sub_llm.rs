@@ -264,6 +264,7 @@ impl SubLlm {
             prompt_tokens: prompt_tokens(messages, fields),
             cached_tokens: 0,
             completion_tokens: bound(fields).unwrap_or(0).saturating_mul(choices(fields)),
+            has_hour_cache: fields.get("cache_control").is_some_and(|mark| mark["ttl"] == "1h"),
             is_reserved: false,
         }
     }

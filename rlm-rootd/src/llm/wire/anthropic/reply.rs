@@ -99,6 +99,9 @@ fn chat_usage(native: &Map<String, Json>) -> Json {
     let written = tokens("cache_creation_input_tokens").unwrap_or(0);
     let mut usage =
         json!({"prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written}});
+    if let Some(by_time) = native.get("cache_creation").filter(|by_time| by_time.is_object()) {
+        usage["prompt_tokens_details"]["cache_creation_token_details"] = by_time.clone();
+    }
     if let Some(input) = tokens("input_tokens") {
         usage["prompt_tokens"] = input.saturating_add(cached).saturating_add(written).into();
     }

@@ -470,7 +470,10 @@ fn a_reply_becomes_a_chat_completion() {
         }],
         "usage": {
             "prompt_tokens": 3210, "completion_tokens": 50,
-            "prompt_tokens_details": {"cached_tokens": 3000, "cache_write_tokens": 200},
+            "prompt_tokens_details": {
+                "cached_tokens": 3000, "cache_write_tokens": 200,
+                "cache_creation_token_details": {"ephemeral_5m_input_tokens": 200, "ephemeral_1h_input_tokens": 0},
+            },
             "completion_tokens_details": {"reasoning_tokens": 20},
         },
         "stop_details": null,

@@ -352,6 +352,26 @@ def thoughtless(turns: list[Turn]) -> list[Turn]:
     return [Turn(turn.text, "", turn.calls, turn.end) for turn in turns]
 
 
+SILENT = "Nothing to say."
+
+
+def silent(turns: list[Turn]) -> list[Turn]:
+    """With a reply of thinking alone."""
+    return [turns[0], Turn(None, SILENT), *turns[1:]]
+
+
+def spoken(unit: Json) -> Json | None:
+    return None if SILENT in json.dumps(unit) else unit
+
+
+def nothing_silent(words: str) -> Callable[[Request], Refusal | None]:
+    def rule(request: Request) -> Refusal | None:
+        is_silent = any(not message["content"] and not calls_of(message) for message in said_by_model(request))
+        return said(words) if is_silent else None
+
+    return rule
+
+
 def pausing(turns: list[Turn]) -> list[Turn]:
     return [turns[0], Turn("I search.", "Long.", (), "pause_turn"), *turns[1:]]
 
@@ -405,6 +425,12 @@ HABITS = [
     Habit("deepseek anywhere", "known; it says the same of null content", dress=deepseek, allowed=THINKS,
           rules=(reasoning_is_back, no_null_content(MUST_BE_BACK)), learns=1),
     Habit("kimi", "known; moonshot's template", rules=(reasoning_is_back,), dress=kimi, allowed=THINKS),
+    Habit("kimi, a silent reply", "lobehub/lobehub#8419, AstrBotDevs/AstrBot#7200", server="moonshot",
+          rules=(nothing_silent("the message at position 2 with role 'assistant' must not be empty"),), dress=kimi,
+          turns=silent, back=spoken, allowed=THINKS),
+    Habit("a silent reply", "Kilo-Org/kilocode#13069: words that tell nothing", learns=1,
+          rules=(nothing_silent("Invalid API parameter, please check the documentation."),),
+          dress=thinks("reasoning_content"), turns=silent, back=spoken, allowed=THINKS),
     Habit("gemini", "langroid/langroid#969, askimo-ai/askimo#543", server="gemini", rules=(signature_is_back,),
           dress=gemini("google"), odd_events=whole_calls, allowed=CALLS, **BOTH),
     Habit("gemini, calls without ids", "known", server="gemini", rules=(signature_is_back,),
@@ -483,6 +509,7 @@ HABITS = [
     # Servers with other interfaces.
     Habit("anthropic", **CLAUDE, **BOTH),
     Habit("anthropic, redacted", dress=redacted, **CLAUDE),
+    Habit("anthropic, a silent reply", turns=silent, back=spoken, **CLAUDE),
     Habit("anthropic, pausing", turns=pausing, **CLAUDE),
     Habit("anthropic, no thoughts", turns=thoughtless, **CLAUDE),
     Habit("anthropic, a cut call", turns=CUT_CALL, told={4: "the reply was cut off"}, **CLAUDE),
@@ -510,6 +537,8 @@ ENDINGS = [
     (Habit("chat: length", TYPES), Turn("I will", end="length"), CUT),
     (Habit("anthropic: refusal", TYPES, "anthropic"), Turn("I", end="refusal"), REFUSED),
     (Habit("anthropic: max_tokens", TYPES, "anthropic"), Turn("I will", end="max_tokens"), CUT),
+    (Habit("anthropic: max_tokens in a thought", TYPES, "anthropic", back=spoken),
+     Turn(None, SILENT, end="max_tokens"), CUT),
     (Habit("anthropic: window", TYPES, "anthropic"), Turn("I", end="model_context_window_exceeded"), FULL),
     (Habit("responses: refusal", TYPES, "responses", dress=sorry("output", [ITEM])), Turn(), REFUSED),
     (Habit("responses: content_filter", TYPES, "responses"), Turn("I", end="content_filter"), REFUSED),

@@ -217,7 +217,9 @@ class Anthropic:
         return [unmarked({"content": body.get(name) or []}) for name in ("tools", "system")]
 
     def items(self, body: Json) -> list[Json]:
-        return [unmarked(message) for message in body["messages"]]
+        """The blocks, since a later request may have more of them in the user's last message."""
+        blocks = [(at, message["role"], unmarked(message)["content"]) for at, message in enumerate(body["messages"])]
+        return [{"at": at, "role": role, **block} for at, role, content in blocks for block in content]
 
     def kept(self, message: Json) -> list[Json]:
         return message["anthropic"]["content"]
@@ -229,6 +231,9 @@ class Anthropic:
             return refused(f"A maximum of 4 blocks with cache_control may be provided. Found {marks}.")
         if any(block["type"] == "text" and not block["text"] for _, block in blocks):
             return refused("messages: text content blocks must be non-empty")
+        replies = [blocks_of(message) for message in body["messages"] if message["role"] == "assistant"]
+        if any(not blocks or blocks[-1]["type"] in ("thinking", "redacted_thinking") for blocks in replies):
+            return refused("messages.1: The final block in an assistant message cannot be `thinking`.")
         thinks = body.get("thinking", {}).get("type") in ("enabled", "adaptive")
         if thinks and body.get("temperature", 1) != 1:
             return refused("`temperature` may only be set to 1 when thinking is enabled.")

@@ -136,6 +136,16 @@ pub fn message_text(message: &Json) -> Option<String> {
     }
 }
 
+/// True for a reply without text, calls and a refusal. It may have reasoning.
+pub(super) fn says_nothing(reply: &Json) -> bool {
+    let has_calls = reply["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty());
+    reply["role"] == "assistant"
+        && !has_calls
+        && !reply["function_call"].is_object()
+        && !reply["refusal"].is_string()
+        && message_text(reply).is_some_and(|text| text.trim().is_empty())
+}
+
 /// The text of a reply, without thoughts. Where reasoning came apart from it, marks of thoughts in the text are text, unless it begins
 /// with one: some servers repeat the reasoning there.
 #[must_use]

@@ -76,6 +76,22 @@ pub(super) enum ErrorKind {
 }
 
 impl ErrorKind {
+    const ALL: [Self; 8] = [
+        Self::ContextFull,
+        Self::NotContextFull,
+        Self::NoCredit,
+        Self::NoTools,
+        Self::NoImages,
+        Self::Overloaded,
+        Self::BadCall,
+        Self::OtherWire,
+    ];
+
+    /// True if an error with this text is of one of the kinds.
+    fn is_known(text: &str) -> bool {
+        Self::ALL.into_iter().any(|kind| kind.is_of(text))
+    }
+
     /// True if an error with this text is of this kind.
     pub(super) fn is_of(self, text: &str) -> bool {
         let errors = &TABLE.errors;
@@ -152,6 +168,9 @@ pub struct Rules {
     /// The form of `content: null` beside calls; as it came by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub null_content: Option<NullContent>,
+    /// True if the server refuses replies that say nothing, so that they are left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub omit_empty_replies: bool,
     /// The form of arguments of calls; as they came by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<ArgumentsForm>,
@@ -277,6 +296,7 @@ impl Rules {
         self.call_fields = others.call_fields.clone().or(self.call_fields);
         self.null_content = others.null_content.or(self.null_content);
         self.arguments = others.arguments.or(self.arguments);
+        self.omit_empty_replies |= others.omit_empty_replies;
         self.fill_ids |= others.fill_ids;
         self.join_users |= others.join_users;
         self.system_as_user |= others.system_as_user;

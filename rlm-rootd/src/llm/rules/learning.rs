@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::{ArgumentsForm, BOUNDS, NullContent, Refused, Rules, TABLE, has_any, names_word};
+use super::{ArgumentsForm, BOUNDS, ErrorKind, NullContent, Refused, Rules, TABLE, has_any, names_word};
 use crate::llm::estimate::NATIVE;
-use crate::llm::message::{ChatMessage, call_arguments};
+use crate::llm::message::{ChatMessage, call_arguments, says_nothing};
 
 /// Fields that we add to requests and that can be left out. What a user sets is never left out.
 const OPTIONAL: [&str; 5] = ["stream_options", "tool_choice", "include", "return_token_ids", "logprobs"];
@@ -44,7 +44,10 @@ impl Rules {
         // A server's own fault is told in any words. llama-cpp-python refuses with the same status, in the words of pydantic.
         let refuses_field = status < 500 || error.contains("extra_forbidden");
         let of_fields = if refuses_field { self.learn_fields(&error, refused) } else { None };
-        of_fields.or_else(|| self.learn_native(&error, refused)).or_else(|| self.learn_form(&error, refused))
+        of_fields
+            .or_else(|| self.learn_native(&error, refused))
+            .or_else(|| self.learn_form(&error, refused))
+            .or_else(|| self.learn_empty_replies(status, &error, refused))
     }
 
     fn learn_fields(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
@@ -127,7 +130,8 @@ impl Rules {
     fn learn_form(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
         let replies = || refused.messages.iter().filter(|message| message["role"] == "assistant");
         let calls = || replies().filter_map(|reply| reply["tool_calls"].as_array()).flatten();
-        let is_null = |reply: &ChatMessage| reply.get("content").is_none_or(Json::is_null);
+        let is_null =
+            |reply: &ChatMessage| reply.get("content").is_none_or(Json::is_null) && !says_nothing(reply);
         let refuses_null = || {
             has_any(error, &TABLE.errors.bad_content)
                 || names_field(error, "content") && NULL_WORDS.iter().any(|words| names_word(error, words))
@@ -181,6 +185,24 @@ impl Rules {
             );
         }
         None
+    }
+
+    /// Leaves out replies that say nothing, where no known words tell another reason: the words about them are too many to know.
+    fn learn_empty_replies(&mut self, status: u16, error: &str, refused: Refused<'_>) -> Option<String> {
+        let is_sent = |message: &ChatMessage| !NATIVE.iter().any(|own| message.get(own).is_some());
+        let mut empty = refused.messages.iter().filter(|message| says_nothing(message) && is_sent(message));
+        if self.omit_empty_replies
+            || !matches!(status, 400 | 422)
+            || empty.next().is_none()
+            || ErrorKind::is_known(error)
+        {
+            return None;
+        }
+        self.omit_empty_replies = true;
+        Some(
+            "replies without text and calls are left out of requests, since the server may refuse them"
+                .to_owned(),
+        )
     }
 }
 

@@ -151,6 +151,34 @@ fn fields_and_forms_of_replies_are_learned() {
 }
 
 #[test]
+fn replies_that_say_nothing_are_left_out_once_a_request_with_one_is_refused() {
+    let replies = ["", " \n"].map(|text| json!({"role": "assistant", "content": text, "reasoning": "hm"}));
+    let null = json!({"role": "assistant", "content": null});
+    let words = [
+        "Assistant message must have either content or tool_calls, but not none.",
+        "GenerateContentRequest.contents[1].parts: contents.parts must not be empty.",
+        "messages.1: The final block in an assistant message cannot be `thinking`.",
+        "Invalid API parameter, please check the documentation.",
+    ];
+    for (error, reply) in words.iter().zip(replies.iter().chain([&null, &null])) {
+        let expected = Rules { omit_empty_replies: true, ..Rules::default() };
+        assert_eq!(learned(&[error], json!({}), std::slice::from_ref(reply)), expected, "{error}");
+    }
+    let messages = [ChatMessage::from(null)];
+    let refused = Refused { messages: &messages, fields: &Map::new(), streams: true };
+    for (status, error) in [
+        (500, words[3]),
+        (400, "This model's maximum context length is 8192 tokens"),
+        (400, "Your credit balance is too low to access the Anthropic API."),
+    ] {
+        assert_eq!(Rules::default().learn(status, error, refused), None, "{error}");
+    }
+    let said = [json!({"role": "assistant", "content": "a"}), json!({"role": "user", "content": ""})];
+    let messages = said.map(ChatMessage::from);
+    assert_eq!(Rules::default().learn(400, words[3], Refused { messages: &messages, ..refused }), None);
+}
+
+#[test]
 fn a_server_is_known_by_its_host_its_owner_or_its_name() {
     let bound = |rules: Rules| rules.bound;
     let completion = Some("max_completion_tokens".to_owned());

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::{Body, is_native};
-use crate::llm::message::{ChatMessage, call_arguments};
+use crate::llm::message::{ChatMessage, call_arguments, says_nothing};
 use crate::llm::rules::{ArgumentsForm, NullContent, Rules};
 
 /// Fields that ask for a reply in pieces, with its usage.
@@ -77,7 +77,11 @@ fn adapted(messages: &[ChatMessage], rules: &Rules) -> (Vec<ChatMessage>, Vec<St
     let mut adapter = Adapter { rules, notes: Vec::new(), ids: VecDeque::new(), taken: HashSet::new() };
     let mut adapted = Vec::with_capacity(messages.len());
     for (at, message) in messages.iter().enumerate() {
-        let follows_tool = at > 0 && messages[at - 1]["role"] == "tool";
+        if rules.omit_empty_replies && says_nothing(message) {
+            adapter.note("replies without text and calls are left out: the server refuses them");
+            continue;
+        }
+        let follows_tool = adapted.last().is_some_and(|before: &ChatMessage| before["role"] == "tool");
         if let Some(text) =
             rules.user_after_tool.as_ref().filter(|_| follows_tool && message["role"] == "user")
         {
@@ -128,7 +132,7 @@ impl Adapter<'_> {
         }
         let mut new = reply.clone();
         self.fields(&mut new);
-        self.content(&mut new);
+        self.content(&mut new, says_nothing(message));
         if let Some(Json::Array(calls)) = new.get_mut("tool_calls") {
             self.calls(at, calls);
         }
@@ -186,16 +190,12 @@ impl Adapter<'_> {
         reply.retain(|field, _| !is_native(field) && !rules.omits_of_replies(field));
     }
 
-    /// Adapts the content of a reply: no server takes one without calls and content, and some take no null beside calls.
-    fn content(&mut self, reply: &mut Map<String, Json>) {
+    /// Adapts the content of a reply: most servers take no null in one that says nothing, and some take none beside calls.
+    fn content(&mut self, reply: &mut Map<String, Json>, says_nothing: bool) {
         if !reply.get("content").is_none_or(Json::is_null) {
             return;
         }
-        let has_calls =
-            reply.get("tool_calls").and_then(Json::as_array).is_some_and(|calls| !calls.is_empty())
-                || reply.get("function_call").is_some_and(Json::is_object);
-        let is_refusal = reply.get("refusal").is_some_and(Json::is_string);
-        let form = if has_calls || is_refusal { self.rules.null_content } else { Some(NullContent::Empty) };
+        let form = if says_nothing { Some(NullContent::Empty) } else { self.rules.null_content };
         match form {
             None => {}
             Some(NullContent::Empty) => {
@@ -276,217 +276,4 @@ fn is_object(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// JSON of any kind, a few levels deep.
-    fn json() -> impl Strategy<Value = Json> {
-        let leaf = prop_oneof![
-            Just(Json::Null),
-            any::<bool>().prop_map(Json::from),
-            any::<i64>().prop_map(Json::from),
-            any::<f64>().prop_map(Json::from),
-            ".{0,12}".prop_map(Json::from),
-        ];
-        leaf.prop_recursive(3, 24, 4, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(Json::from),
-                fields(inner).prop_map(Json::from)
-            ]
-        })
-    }
-
-    fn fields(value: impl Strategy<Value = Json>) -> impl Strategy<Value = Map<String, Json>> {
-        prop::collection::vec(("[a-z_]{1,9}", value), 0..4).prop_map(|fields| fields.into_iter().collect())
-    }
-
-    /// Calls with ids and arguments of every kind.
-    fn call() -> impl Strategy<Value = Json> {
-        let id = prop_oneof![
-            Just(Json::Null),
-            Just(json!("")),
-            Just(json!("a")),
-            "[a-z:.0-9]{1,40}".prop_map(Json::from)
-        ];
-        let text = prop_oneof![
-            Just("{\"code\":  \"x\"}\n".to_owned()),
-            Just("{\"code".to_owned()),
-            ".{0,20}".boxed()
-        ];
-        let arguments = prop_oneof![text.prop_map(Json::from), json()];
-        (id, "[a-z_.:0-9]{0,12}", arguments, fields(json())).prop_map(|(id, name, arguments, others)| {
-            let mut call = Map::from_iter([("id".to_owned(), id), ("type".to_owned(), "function".into())]);
-            call.insert("function".to_owned(), json!({"name": name, "arguments": arguments}));
-            for (name, value) in others {
-                call.entry(name).or_insert(value);
-            }
-            call.into()
-        })
-    }
-
-    fn reply() -> impl Strategy<Value = Json> {
-        let content = prop_oneof![
-            Just(Json::Null),
-            ".{0,40}".prop_map(Json::from),
-            prop::collection::vec(json(), 0..3).prop_map(Json::from)
-        ];
-        (content, prop::collection::vec(call(), 0..4), fields(json())).prop_map(|(content, calls, others)| {
-            let mut reply =
-                Map::from_iter([("role".to_owned(), json!("assistant")), ("content".to_owned(), content)]);
-            if !calls.is_empty() {
-                reply.insert("tool_calls".to_owned(), calls.into());
-            }
-            for (name, value) in others {
-                reply.entry(name).or_insert(value);
-            }
-            reply.into()
-        })
-    }
-
-    fn sent(messages: &[Json], rules: &Rules) -> (Vec<Json>, Vec<String>) {
-        let messages: Vec<ChatMessage> = messages.iter().cloned().map(Into::into).collect();
-        let Body { bytes, adapted } = body(&messages, Cow::Owned(Map::new()), false, rules);
-        let mut body: Json = serde_json::from_slice(&bytes).unwrap();
-        (serde_json::from_value(body["messages"].take()).unwrap(), adapted)
-    }
-
-    proptest! {
-        #[test]
-        fn any_reply_goes_back_as_it_came(reply in reply(), answer in json()) {
-            let answer = json!({"role": "tool", "tool_call_id": "a", "content": answer});
-            let (sent, adapted) = sent(&[json!({"role": "user", "content": "?"}), reply.clone(), answer.clone()], &Rules::default());
-            let mut expected = reply;
-            let is_empty = expected["content"].is_null() && expected.get("tool_calls").is_none();
-            if is_empty && expected["refusal"].as_str().is_none() && !expected["function_call"].is_object() {
-                expected["content"] = "".into();
-            }
-            prop_assert_eq!(&sent[1..], &[expected, answer]);
-            prop_assert_eq!(adapted.is_empty(), !is_empty || sent[1]["content"].is_null());
-        }
-    }
-
-    /// A rule of a server by its name.
-    fn rules(name: &str) -> Rules {
-        Rules::named(name, "m").unwrap()
-    }
-
-    #[test]
-    fn a_request_begins_with_the_one_before() {
-        let messages: Vec<ChatMessage> = [
-            json!({"role": "system", "content": "s"}),
-            json!({"role": "user", "content": "q"}),
-            json!({"role": "assistant", "content": "a", "x": 1.50}),
-            json!({"role": "user", "content": "more"}),
-        ]
-        .map(Into::into)
-        .into();
-        let bytes = |count: usize| {
-            let bytes = body(&messages[..count], Cow::Owned(Map::new()), false, &Rules::default()).bytes;
-            String::from_utf8(bytes).unwrap().trim_end_matches("]}").to_owned()
-        };
-        assert!(bytes(4).starts_with(&bytes(2)));
-    }
-
-    #[test]
-    fn what_a_server_refuses_is_not_sent_and_said() {
-        let call = json!({"id": "", "type": "function", "function": {"name": "f", "arguments": "{\"cut"}, "index": 0, "x": 1});
-        let reply = json!({"role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": [call, call]});
-        let answers = [1, 2].map(|at| json!({"role": "tool", "tool_call_id": "", "content": at.to_string()}));
-        let [one, two] = answers.clone();
-        let conversation = [reply, one, two, json!({"role": "user", "content": "go on"})];
-        let (mistral, adapted) = sent(&conversation, &rules("mistral"));
-        let function = json!({"name": "f", "arguments": "{\"cut"});
-        let call = |id: &str| json!({"id": id, "type": "function", "function": function, "index": 0});
-        assert_eq!(
-            mistral,
-            [
-                json!({"role": "assistant", "content": null, "tool_calls": [call("c00000000"), call("c00000001")]}),
-                json!({"role": "tool", "tool_call_id": "c00000000", "content": "1"}),
-                json!({"role": "tool", "tool_call_id": "c00000001", "content": "2"}),
-                json!({"role": "assistant", "content": "Ok."}),
-                json!({"role": "user", "content": "go on"}),
-            ]
-        );
-        assert_eq!(
-            adapted,
-            [
-                "`reasoning_content` of replies is left out: the server refuses it",
-                "calls without an id of their own get one: the server refuses them otherwise",
-                "a short reply stands between answers of tools and messages: the server wants one",
-            ]
-        );
-        let (ollama, adapted) = sent(&conversation, &rules("ollama"));
-        assert_eq!(ollama[0]["tool_calls"][0]["function"]["arguments"], "{}");
-        assert_eq!(
-            adapted,
-            [
-                "`content` of replies without text is sent as \"\": the server refuses null",
-                "arguments that are no JSON object are sent as {}: the server refuses others",
-            ]
-        );
-        let (deepseek, _) = sent(&conversation, &rules("deepseek"));
-        assert_eq!((&deepseek[0]["content"], &deepseek[0]["reasoning_content"]), (&json!(""), &json!("hm")));
-        let (gemini, _) = sent(&conversation, &rules("gemini"));
-        let signature =
-            |at: usize| gemini[0]["tool_calls"][at].pointer("/extra_content/google/thought_signature");
-        assert_eq!((signature(0), signature(1)), (Some(&json!("skip_thought_signature_validator")), None));
-    }
-
-    #[test]
-    fn a_conversation_has_the_turns_that_the_server_takes() {
-        let user = |content: Json| json!({"role": "user", "content": content});
-        let reply = json!({"role": "assistant", "content": "a"});
-        let image = json!({"type": "image_url", "image_url": {"url": "data:"}});
-        let conversation = [
-            json!({"role": "system", "content": "s"}),
-            user(json!("q")),
-            user(json!("r")),
-            reply.clone(),
-            user(json!("t")),
-            user(json!([image])),
-        ];
-        let joined = user(json!([{"type": "text", "text": "t"}, image]));
-        let rules = |join_users, system_as_user| Rules { join_users, system_as_user, ..Rules::default() };
-        let [system, first, second, ..] = conversation.clone();
-        let (both, adapted) = sent(&conversation, &rules(true, true));
-        assert_eq!(both, [user(json!("s\n\nq\n\nr")), reply.clone(), joined.clone()]);
-        assert_eq!(adapted.len(), 2, "{adapted:?}");
-        let (users, _) = sent(&conversation, &rules(true, false));
-        assert_eq!(users, [system, user(json!("q\n\nr")), reply, joined]);
-        let (prompt, adapted) = sent(&conversation, &rules(false, true));
-        assert_eq!((&prompt[0], &prompt[1]), (&user(json!("s\n\nq")), &second));
-        assert_eq!((prompt.len(), adapted.len()), (5, 1), "{adapted:?}");
-        assert_eq!(sent(&conversation, &Rules::default()).0[1], first);
-    }
-
-    #[test]
-    fn options_of_a_stream_are_joined_to_those_of_the_user() {
-        let options = |of_user: Json| {
-            let fields = Map::from_iter([("stream_options".to_owned(), of_user)]);
-            let body = body(&[], Cow::Owned(fields), true, &Rules::default());
-            serde_json::from_slice::<Json>(&body.bytes).unwrap()["stream_options"].clone()
-        };
-        let kept = options(json!({"include_obfuscation": false}));
-        assert_eq!(kept, json!({"include_obfuscation": false, "include_usage": true}));
-        assert_eq!(options(json!({"include_usage": false})), json!({"include_usage": false}));
-        assert_eq!(options(Json::Null), json!({"include_usage": true}));
-    }
-
-    #[test]
-    fn the_bound_has_the_name_that_the_server_knows() {
-        let bound = |name: &str, fields: Json| {
-            let Json::Object(fields) = fields else { unreachable!() };
-            let streams = fields.contains_key("stream");
-            let bytes = body(&[], Cow::Owned(fields), streams, &rules(name)).bytes;
-            String::from_utf8(bytes).unwrap()
-        };
-        assert_eq!(bound("openai", json!({"max_tokens": 7})), r#"{"messages":[],"max_completion_tokens":7}"#);
-        assert_eq!(bound("ollama", json!({"max_completion_tokens": 7})), r#"{"messages":[],"max_tokens":7}"#);
-        let both = json!({"max_tokens": 7, "max_completion_tokens": 8});
-        assert_eq!(bound("openai", both), r#"{"messages":[],"max_completion_tokens":8}"#);
-        assert_eq!(bound("vllm", json!({"max_tokens": 7})), r#"{"messages":[],"max_tokens":7}"#);
-        assert_eq!(bound("mistral", json!({"stream": true})), r#"{"messages":[],"stream":true}"#);
-    }
-}
+mod tests;

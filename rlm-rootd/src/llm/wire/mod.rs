@@ -192,7 +192,10 @@ fn add_texts(json: &Json, text: &mut String) {
 /// A sentence if some of the replies' own parts are not sent, in an interface that sends them.
 fn parts_left_out(messages: &[ChatMessage], sent: &[Cow<'_, [Part]>], form: Form) -> Vec<String> {
     let place = if form.api == Api::Anthropic { "/anthropic/content" } else { "/responses/output" };
-    let own = |message: &ChatMessage| message.pointer(place).and_then(Json::as_array).map_or(0, Vec::len);
+    // A reply of no parts is left out as well.
+    let own = |message: &ChatMessage| {
+        message.pointer(place).and_then(Json::as_array).map_or(0, |parts| parts.len().max(1))
+    };
     let has_more =
         form.has_native && messages.iter().zip(sent).any(|(message, sent)| own(message) > sent.len());
     let sentence = "parts of replies are left out that the server refuses: empty ones, and reasoning that nothing follows";

@@ -162,12 +162,17 @@ fn add_user_blocks<'a>(turns: &mut Vec<Turn<'a>>, blocks: &'a [Part]) {
     }
 }
 
-/// The blocks of a message. A message without blocks is not sent: the API refuses one without content.
+/// The blocks of a message. A message without blocks is not sent: the API refuses one without content, and one whose last block
+/// is thinking (tailcallhq/forgecode#3071).
 fn blocks_of(message: &Json, form: Form) -> Vec<Json> {
     match message["role"].as_str() {
         Some("assistant") => {
             let blocks = assistant_blocks(message, form.has_native);
-            if blocks.iter().all(is_blank_text) { Vec::new() } else { blocks }
+            if blocks.iter().all(|block| is_blank_text(block) || is_thinking(block)) {
+                Vec::new()
+            } else {
+                blocks
+            }
         }
         Some("tool") => vec![tool_result(message)],
         _ => blocks(&message["content"]),
@@ -217,9 +222,11 @@ fn assistant_blocks(message: &Json, has_native: bool) -> Vec<Json> {
     if let Some(Json::Array(native)) = message.pointer("/anthropic/content").filter(|_| has_native) {
         // Models return empty and blank texts. The API refuses an empty one always, a blank one at times; but beside thinking,
         // a blank one must keep its place.
-        let has_thinking = native.iter().any(|block| THINKING.iter().any(|kind| is_of_type(block, kind)));
-        let is_refused = |block: &Json| is_blank_text(block) && (!has_thinking || block["text"] == "");
-        return native.iter().filter(|block| !is_refused(block)).cloned().collect();
+        let has_thinking = native.iter().any(is_thinking);
+        let is_refused = |block: &&Json| is_blank_text(block) && (!has_thinking || block["text"] == "");
+        let sent: Vec<&Json> = native.iter().filter(|block| !is_refused(block)).collect();
+        let end = sent.iter().rposition(|block| !is_thinking(block)).map_or(0, |last| last + 1);
+        return sent[..end].iter().copied().cloned().collect();
     }
     let text = blocks(&message["content"]).into_iter().filter(|block| is_of_type(block, "text"));
     let calls = message["tool_calls"].as_array().into_iter().flatten().map(tool_use);
@@ -245,6 +252,10 @@ pub(super) fn input(text: &str) -> Json {
 
 pub(super) fn is_of_type(block: &Json, kind: &str) -> bool {
     block["type"] == kind
+}
+
+fn is_thinking(block: &Json) -> bool {
+    THINKING.iter().any(|kind| is_of_type(block, kind))
 }
 
 fn is_blank_text(block: &Json) -> bool {

@@ -366,14 +366,46 @@ fn what_is_empty_is_left_out() {
         {"type": "thinking", "thinking": "", "signature": "a"},
         {"type": "text", "text": ""},
         {"type": "thinking", "thinking": "", "signature": "b"},
+        tool_use,
     ]}});
     let expected = json!([
         {"type": "text", "text": "\n\n"},
         {"type": "thinking", "thinking": "", "signature": "a"},
         {"type": "thinking", "thinking": "", "signature": "b"},
+        tool_use,
     ]);
     assert_eq!(messages_of(&[user("a"), native, user("b")])[1]["content"], expected);
     assert_eq!(request_of(&json!({}), &[json!({"role": "system", "content": ""})])["system"], Json::Null);
+}
+
+#[test]
+fn thinking_that_nothing_follows_is_left_out_and_told() {
+    let thinking = json!({"type": "thinking", "thinking": "Hm.", "signature": "a"});
+    let redacted = json!({"type": "redacted_thinking", "data": "cmVk"});
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let rules = Rules::default();
+    let sent = |blocks: &[Json]| {
+        let messages = [user("a"), json!({"role": "assistant", "anthropic": {"content": blocks}}), user("b")];
+        let messages = messages.map(ChatMessage::from);
+        let body = request(&Map::new(), &messages, Form { api: Api::Anthropic, has_native: true }, &rules);
+        assert_eq!(body.adapted.len(), 1, "{blocks:?}");
+        serde_json::from_slice::<Json>(&body.bytes).unwrap()["messages"].take()
+    };
+    let nothing: [&[Json]; 4] = [
+        &[],
+        std::slice::from_ref(&thinking),
+        &[thinking.clone(), redacted.clone()],
+        &[thinking.clone(), text("\n")],
+    ];
+    for blocks in nothing {
+        let messages = sent(blocks);
+        assert_eq!(
+            (messages.as_array().unwrap().len(), &messages[0]["content"][1]["text"]),
+            (1, &json!("b"))
+        );
+    }
+    let cut = [thinking.clone(), text("So."), redacted, text("")];
+    assert_eq!(sent(&cut)[1]["content"], json!([thinking, text("So.")]));
 }
 
 #[test]

@@ -62,7 +62,8 @@ fn nothing_is_learned_from_what_refuses_no_field() {
     ] {
         assert_eq!(Rules::default().learn(status, error, refused), None, "{error}");
     }
-    let calls: ChatMessage = json!({"role": "assistant", "content": null, "tool_calls": []}).into();
+    let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let calls: ChatMessage = json!({"role": "assistant", "content": null, "tool_calls": [call]}).into();
     let calls = Refused { messages: &[calls], ..refused };
     for error in [
         "Invalid prompt: none of this content is fine. Please try again with different content.",

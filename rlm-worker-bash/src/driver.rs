@@ -121,6 +121,13 @@ impl Scripts {
             // `unset` prints an error for a variable that the code made readonly.
             opening.push_str(&format!("\\builtin unset -v {name} 2>/dev/null\n"));
         }
+        let mut prefix = Vec::new();
+        self.push_prefix(&mut prefix, code, user, driver);
+        // The code begins at line 1. Only an assignment in the redirection of a compound command lasts, in bash 5.2.
+        let line = -(prefix.iter().filter(|byte| **byte == b'\n').count() as i64);
+        opening.push_str(&format!(
+            "if [[ -v LINENO && ${{LINENO@a}} != *r* ]]; then [[ _ ]] 2>&\"$((LINENO={line},2))\"; fi\n"
+        ));
         opening.push_str(&format!("\\builtin eval -- \"${{{CALL}[1]}}\" || "));
         opening.push_str(&if driver == Driver::Fast {
             format!("{STATUS}=$?; {OPTIONS}=$-")
@@ -139,7 +146,7 @@ impl Scripts {
         }
         let mut file = opening.into_bytes();
         file.extend_from_slice(b"\n\0");
-        self.push_prefix(&mut file, code, user, driver);
+        file.extend(prefix);
         // Bash ignores NUL bytes in a script, and so do we.
         file.extend(code.bytes().filter(|byte| *byte != 0));
         if code.ends_with("\\\n") {

@@ -162,3 +162,39 @@ fn a_thousand_lines_of_one_call_do_not_slow_the_next() {
     worker.call_with("yes | head -c 20000000", json!({"max_output_bytes": 300}));
     assert_eq!(worker.output("seq 3"), "1\n2\n3\n");
 }
+
+#[test]
+fn lines_are_those_of_the_call() {
+    let here = |line| {
+        format!("bash: warning: here-document at line {line} delimited by end-of-file (wanted `EOF')\ntext\n")
+    };
+    // What the driver writes before the code depends on the session's state.
+    for state in [
+        ":",
+        "trap : ERR",
+        "set -u; false",
+        "trap : DEBUG; exec 3>&1",
+        "builtin() { command builtin \"$@\"; }",
+    ] {
+        let mut worker = Worker::bash();
+        worker.output("f() {\n  caller\n  echo $LINENO ${BASH_LINENO[0]}\n}\n\n\n");
+        worker.call(state);
+        for (code, expected) in [
+            ("\necho $LINENO", "2\n".to_owned()),
+            ("cat <<EOF\ntext", here(1)),
+            (":\n\ncat <<-EOF\ntext", here(3)),
+            ("for i in 1; do\n:\ndone; cat <<EOF\ntext", here(3)),
+            ("\n\nf", "3 NULL\n3 3\n".to_owned()),
+            ("\n(trap 'echo at $LINENO' ERR\nfalse)", "at 3\n".to_owned()),
+            ("\n(trap 'echo at $LINENO' DEBUG\n:)", "at 3\n".to_owned()),
+            ("\n(PS4='+$LINENO '; set -x\n: a) 2>&1", "+++3 : a\n".to_owned()),
+            ("unset LINENO; LINENO=7", String::new()),
+            ("readonly LINENO; echo on", "on\n".to_owned()),
+            ("echo on; echo $?", "on\n0\n".to_owned()),
+        ] {
+            let response = worker.call(code);
+            let shown = [response.stdout, response.stderr].concat();
+            assert_eq!(shown, expected, "{code} after {state}");
+        }
+    }
+}

@@ -58,6 +58,10 @@ pub fn end_all_with(signal: Signal, limit: Duration) -> bool {
         if !reap_orphans(None) {
             return true;
         }
+        // The first process of a namespace reaches all others at once: none of them can go on by a fork.
+        if signal == Signal::SIGKILL && Pid::this() == Pid::from_raw(1) {
+            let _none_left = kill(Pid::from_raw(-1), signal);
+        }
         for pid in below(Pid::this()) {
             // Only once each, except for SIGKILL: a process that handles SIGTERM may be cleaning up.
             if signal == Signal::SIGKILL || !signalled.contains(&pid) {

@@ -45,7 +45,8 @@ def test_golden_responses() -> None:
 def test_golden_info() -> None:
     info = Info.from_json((GOLDEN / "info.json").read_text())
     assert (info.language, info.version, info.cwd, info.pid) == ("bash", "5.2.15(1)-release", "/data", None)
-    assert info.limits == Limits(Limit(64, None), Limit(4096, "cgroup"), Limit(1, "rlimit"), None)
+    limits = Limits(Limit(64, "pid_namespace"), Limit(4096, "cgroup"), Limit(1, "rlimit"), Limit(2, None))
+    assert info.limits == limits
     assert info.usage == Usage(3, None, 0.5)
     older = golden("info.json")
     del older["limits"], older["usage"]

@@ -157,7 +157,7 @@ fn golden_info() {
                 processes: Some(Limit { value: 64, mechanism: Some(Mechanism::PidNamespace) }),
                 memory_bytes: Some(Limit { value: 4096, mechanism: Some(Mechanism::Cgroup) }),
                 file_size_bytes: Some(Limit { value: 1, mechanism: Some(Mechanism::Rlimit) }),
-                cpu_seconds: None,
+                cpu_seconds: Some(Limit { value: 2, mechanism: None }),
             },
             usage: Usage { peak_processes: Some(3), peak_memory_bytes: None, cpu_seconds: Some(0.5) },
         },

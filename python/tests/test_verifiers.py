@@ -539,7 +539,8 @@ def stock(
     model: Model, tmp_path: Path, nothing_is_left: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Any]]:
     """Runs a task with the harness of verifiers, which finds our programs."""
-    version = "rlm-env-test"
+    # Tests in other processes have theirs.
+    version = f"rlm-env-test-{os.getpid()}"
     directory = Path(f"/tmp/vf-rlm-{hashlib.sha256(version.encode()).hexdigest()}")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if shutil.which("uv") is None:

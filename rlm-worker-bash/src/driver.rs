@@ -123,7 +123,8 @@ impl Scripts {
         }
         let mut prefix = Vec::new();
         self.push_prefix(&mut prefix, code, user, driver);
-        // The code begins at line 1. Only an assignment in the redirection of a compound command lasts, in bash 5.2.
+        // The code begins at line 1. Only an assignment in the redirection of a compound command lasts, in bash 5.2. It would create
+        // a LINENO that code has unset, and one that is readonly would end the call.
         let line = -(prefix.iter().filter(|byte| **byte == b'\n').count() as i64);
         opening.push_str(&format!(
             "if [[ -v LINENO && ${{LINENO@a}} != *r* ]]; then [[ _ ]] 2>&\"$((LINENO={line},2))\"; fi\n"

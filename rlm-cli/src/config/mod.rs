@@ -20,7 +20,7 @@ pub(crate) use self::digest::digest;
 pub(crate) use self::file::NAME as FILE_NAME;
 pub(crate) use self::flags::{Flags, ToolFlags};
 pub(crate) use self::save::save;
-pub(crate) use self::setting::{AnySetting, Fields, Form, Setting, seconds, usd};
+pub(crate) use self::setting::{AnySetting, Fields, Form, Setting, header_variable, seconds, usd};
 pub(crate) use self::show::{Shape, explained, run, without_credentials};
 use self::table::{
     ALL, API, API_KEY_ENV, BASE_URL, CONFINE, CONFINE_READ, CONFINE_TMP, CONFINE_WRITE, HEADERS, SERVER,

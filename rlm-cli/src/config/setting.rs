@@ -300,6 +300,11 @@ pub(super) fn headers(text: &str) -> Result<Fields, String> {
     }
 }
 
+/// The variable that a header's value names, as `$NAME`. None: it is a text, whose first `$` is written as `$$`.
+pub(crate) fn header_variable(value: &str) -> Option<&str> {
+    value.strip_prefix('$').filter(|name| !name.starts_with('$'))
+}
+
 #[cfg(test)]
 mod tests {
     use rlm_rootd::ServerRules;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::{Map, Value as Json, json};
 
 use super::digest::{covered, digest};
-use super::setting::{AnySetting, Effect, Form};
+use super::setting::{AnySetting, Effect, Form, header_variable};
 use super::table::{ALL, HEADERS, SUB_HEADERS};
 use super::{Flags, KeySource, Origin, Settings, file};
 use crate::environment::Environment;
@@ -138,9 +138,7 @@ fn without_secrets(setting: &dyn AnySetting, text: &str) -> String {
         return without_credentials(text);
     }
     let mut headers: Map<String, Json> = serde_json::from_str(text).unwrap_or_default();
-    let is_variable = |value: &Json| {
-        value.as_str().and_then(|text| text.strip_prefix('$')).is_some_and(|name| !name.starts_with('$'))
-    };
+    let is_variable = |value: &Json| value.as_str().and_then(header_variable).is_some();
     headers.values_mut().filter(|value| !is_variable(value)).for_each(|value| *value = "…".into());
     Json::from(headers).to_string()
 }

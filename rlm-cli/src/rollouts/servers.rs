@@ -9,7 +9,7 @@ use crate::config::table::{
     API, BASE_URL, HEADERS, MAX_RETRIES, MODEL, REQUEST_TIMEOUT, SERVER, SERVER_PARALLELISM, STREAM, SUB_API,
     SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_SERVER, TOKEN_IDS,
 };
-use crate::config::{Fields, KeySource, Setting, Settings, without_credentials};
+use crate::config::{Fields, KeySource, Setting, Settings, header_variable, without_credentials};
 use crate::environment::Environment;
 use crate::usage::{Usage, refuse};
 
@@ -113,10 +113,9 @@ fn header_values(
     let headers = settings.get(setting).unwrap_or_default();
     let value = |(name, value): (String, Json)| {
         let text = value.as_str().unwrap_or_default();
-        let Some(variable) = text.strip_prefix('$') else { return Ok((name, Key::new(text))) };
-        if variable.starts_with('$') {
-            return Ok((name, Key::new(variable)));
-        }
+        let Some(variable) = header_variable(text) else {
+            return Ok((name, Key::new(text.strip_prefix('$').unwrap_or(text))));
+        };
         match environment.text(variable)?.filter(|value| !value.is_empty()) {
             Some(value) => Ok((name, Key::new(value))),
             None => Err(Usage::new(format!(

@@ -148,7 +148,7 @@ fn run<P: Program>(
             return ExitCode::from(CANNOT_SERVE);
         }
     };
-    // Both are outside of what a confined session reaches.
+    // A confined session reaches neither its score nor its cgroup.
     resources::offer_memory();
     let confined = match &confining {
         Confining::In { level, user, .. } => Some((*level, user.0)),
@@ -377,10 +377,12 @@ fn limit(
         return Ok(ResourceLimits::default());
     }
     let cgroup = has_cgroup.then(|| Cgroup::of_session(environment, guard)).flatten();
-    let resource_limits = match ResourceLimits::new(wanted, cgroup, confined) {
-        Err(error) if environment.get(env::CGROUP).is_none() => {
+    let is_named = environment.get(env::CGROUP).is_some();
+    let has_default = confined.is_some() || is_named;
+    let resource_limits = match ResourceLimits::new(wanted, has_default, cgroup, confined) {
+        Err(error) if !is_named => {
             log.line(format_args!("the limits are those of each process: {}", with_causes(&error)));
-            ResourceLimits::new(wanted, None, confined)
+            ResourceLimits::new(wanted, has_default, None, confined)
         }
         created => created,
     };

@@ -49,17 +49,17 @@ pub struct ResourceLimits {
 }
 
 impl ResourceLimits {
-    /// Limits for the processes that will [enter](Entry::enter). Creates the cgroup, if there is one. A confined session has a
-    /// level, and a user outside of its namespaces.
+    /// Limits for the processes that will [enter](Entry::enter). Creates the cgroup, if there is one. `has_default` has the number
+    /// of processes limited if no limit of it is wanted. A confined session has a level, and a user outside of its namespaces.
     ///
     /// # Errors
     /// The cgroup cannot be created.
     pub fn new(
         wanted: Wanted,
+        has_default: bool,
         cgroup: Option<Cgroup>,
         confined: Option<(ConfinementLevel, Uid)>,
     ) -> Result<Self, CgroupError> {
-        let has_default = confined.is_some() || cgroup.as_ref().is_some_and(|cgroup| cgroup.is_named);
         let processes = wanted.processes.or(has_default.then_some(DEFAULT_PROCESSES));
         if let Some(cgroup) = &cgroup {
             cgroup.create(Wanted { processes, ..wanted })?;
@@ -232,8 +232,6 @@ pub struct CgroupError {
 #[derive(Clone, Debug)]
 pub struct Cgroup {
     dir: PathBuf,
-    /// True in the directory that the host has named.
-    is_named: bool,
 }
 
 impl Cgroup {
@@ -241,21 +239,18 @@ impl Cgroup {
     /// process. None if the system has no cgroups of version 2. Nothing is created yet.
     #[must_use]
     pub fn of_session(environment: &Environment, guard: Pid) -> Option<Self> {
-        let named = environment.path(env::CGROUP);
-        let is_named = named.is_some();
-        let parent = named.or_else(|| {
+        let parent = environment.path(env::CGROUP).or_else(|| {
             let [cgroup, mounts] =
                 ["cgroup", "mountinfo"].map(|file| fs::read_to_string(format!("/proc/self/{file}")));
             own_cgroup(&cgroup.ok()?, &mounts.ok()?)
         })?;
         // The start time tells the guard from other processes with its id, earlier or in another PID namespace.
         let [started] = descendants::stat_fields(guard, [22])?;
-        Some(Self { dir: parent.join(format!("rlm-session-{guard}-{started}")), is_named })
+        Some(Self { dir: parent.join(format!("rlm-session-{guard}-{started}")) })
     }
 
     fn create(&self, wanted: Wanted) -> Result<(), CgroupError> {
-        let parent = self.dir.parent().unwrap_or(Path::new("/")).to_owned();
-        let parent = Self { dir: parent, is_named: self.is_named };
+        let parent = Self { dir: self.dir.parent().unwrap_or(Path::new("/")).to_owned() };
         // With the controller cpu, sessions share the processors as equals, however many processes one of them has.
         for (is_wanted, controller) in
             [(true, "+cpu"), (wanted.memory.is_some(), "+memory"), (wanted.processes.is_some(), "+pids")]
@@ -338,7 +333,7 @@ mod tests {
         for (name, text) in files {
             fs::write(dir.path().join(name), text).unwrap();
         }
-        let cgroup = Cgroup { dir: dir.path().to_owned(), is_named: false };
+        let cgroup = Cgroup { dir: dir.path().to_owned() };
         (dir, cgroup)
     }
 
@@ -366,15 +361,15 @@ mod tests {
     #[test]
     fn a_limit_without_its_controller_is_set_for_each_process() {
         let dir = tempfile::tempdir().unwrap();
-        let cgroup = Cgroup { dir: dir.path().join("session"), is_named: false };
+        let cgroup = Cgroup { dir: dir.path().join("session") };
         let wanted = Wanted { memory: Some(1 << 30), cpu: Some(60), ..Wanted::default() };
-        let resource_limits = ResourceLimits::new(wanted, Some(cgroup.clone()), None).unwrap();
+        let resource_limits = ResourceLimits::new(wanted, false, Some(cgroup.clone()), None).unwrap();
         let limit = |value| Some(Limit { value, mechanism: Some(Mechanism::Rlimit) });
         let limits = Limits { memory_bytes: limit(1 << 30), cpu_seconds: limit(60), ..Limits::default() };
         assert_eq!(resource_limits.limits(), limits);
         let rlimits = [(Resource::RLIMIT_AS, 1 << 30, 1 << 30), (Resource::RLIMIT_CPU, 60, 61)];
         assert_eq!(resource_limits.rlimits, rlimits);
-        let error = ResourceLimits::new(wanted, Some(cgroup.clone()), None).unwrap_err();
+        let error = ResourceLimits::new(wanted, false, Some(cgroup.clone()), None).unwrap_err();
         assert_eq!(error.to_string(), format!("cannot create the cgroup {}", cgroup.dir.display()));
         assert!(cgroup.remove());
         assert!(!cgroup.dir.exists());

@@ -11,6 +11,11 @@ pub(super) const PER_MESSAGE: u64 = 8;
 /// Fields of a message that hold a reply as it came over another interface than chat completions.
 pub(super) const NATIVE: [&str; 2] = ["anthropic", "responses"];
 
+/// The reply as it came over another interface, if a message holds one.
+pub(super) fn native(message: &Json) -> Option<&Json> {
+    NATIVE.iter().find_map(|field| message.get(field))
+}
+
 /// Tokens of an image, whatever its size: servers scale large ones down, and 4,784 are the most of Anthropic's models.
 const IMAGE_TOKENS: u64 = 5000;
 
@@ -33,8 +38,7 @@ pub(super) fn text_tokens(text: &str) -> u64 {
 /// Tokens that a message adds to a prompt.
 pub(super) fn message_tokens(message: &Json) -> u64 {
     // A reply that is kept in its own form is sent in that form.
-    let sent = NATIVE.iter().find_map(|field| message.get(field));
-    json_tokens(sent.unwrap_or(message)) + PER_MESSAGE
+    json_tokens(native(message).unwrap_or(message)) + PER_MESSAGE
 }
 
 fn json_tokens(json: &Json) -> u64 {

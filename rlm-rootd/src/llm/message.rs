@@ -127,23 +127,30 @@ pub fn message_text(message: &Json) -> Option<String> {
     match message.get("content") {
         None | Some(Json::Null) => Some(String::new()),
         Some(Json::String(text)) => Some(text.clone()),
-        Some(Json::Array(parts)) => {
-            let is_text = |part: &&Json| part["type"].as_str().is_none_or(|kind| TEXT_PARTS.contains(&kind));
-            let texts = parts.iter().filter(is_text).filter_map(|part| part.get("text")?.as_str());
-            Some(texts.collect())
-        }
+        Some(Json::Array(parts)) => Some(texts(parts).collect()),
         Some(_) => None,
     }
 }
 
-/// True for a reply without text, calls and a refusal. It may have reasoning.
+/// The texts in the parts of a content.
+fn texts(parts: &[Json]) -> impl Iterator<Item = &str> {
+    let is_text = |part: &&Json| part["type"].as_str().is_none_or(|kind| TEXT_PARTS.contains(&kind));
+    parts.iter().filter(is_text).filter_map(|part| part.get("text")?.as_str())
+}
+
+/// True for a reply without text, calls and a refusal. It may have reasoning. Nothing is copied: each request asks this of each reply.
 pub(super) fn says_nothing(reply: &Json) -> bool {
     let has_calls = reply["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty());
     reply["role"] == "assistant"
         && !has_calls
         && !reply["function_call"].is_object()
         && !reply["refusal"].is_string()
-        && message_text(reply).is_some_and(|text| text.trim().is_empty())
+        && match reply.get("content") {
+            None | Some(Json::Null) => true,
+            Some(Json::String(text)) => text.trim().is_empty(),
+            Some(Json::Array(parts)) => texts(parts).all(|text| text.trim().is_empty()),
+            Some(_) => false,
+        }
 }
 
 /// The text of a reply, without thoughts. Where reasoning came apart from it, marks of thoughts in the text are text, unless it begins

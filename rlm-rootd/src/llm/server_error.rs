@@ -75,7 +75,7 @@ impl ServerError {
         })
     }
 
-    /// The error in a document, or in a list of documents (Gemini). None if there is no message in it.
+    /// The error in a document, or in a list of documents (Gemini). None if no message is found.
     pub(super) fn of(json: &Json) -> Option<Self> {
         let json = json.get(0).unwrap_or(json);
         let own = own_words(json).unwrap_or_default();
@@ -121,7 +121,7 @@ fn message(own: &Json) -> Option<String> {
     if let Json::String(text) = own {
         return Some(text.clone());
     }
-    // MiniMax adds an error to each reply, with this code if there is none.
+    // MiniMax adds `base_resp` to each reply. The code 0 means success.
     let is_none = |place: &str| {
         place.starts_with("/base_resp") && own.pointer("/base_resp/status_code") == Some(&0.into())
     };

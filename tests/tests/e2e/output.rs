@@ -168,7 +168,7 @@ fn lines_are_those_of_the_call() {
     let here = |line| {
         format!("bash: warning: here-document at line {line} delimited by end-of-file (wanted `EOF')\ntext\n")
     };
-    // What the driver writes before the code depends on the session's state.
+    // In each of these states, the driver writes other lines before the code.
     for state in [
         ":",
         "trap : ERR",

@@ -36,15 +36,16 @@ pub(super) fn python_with(name: &str, packages: &str, modules: &str) -> Option<P
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let limit = PATIENCE.as_secs().to_string();
     // uv installs in a tenth of pip's time.
-    let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", &limit, "uv==0.13.9"];
-    let _without_it_uv_cannot_run = Command::new(&python).args(pip).output().unwrap();
-    let mut uv = Command::new(venv.join("bin/uv"));
+    let (mut pip, mut uv) = (Command::new(&python), Command::new(venv.join("bin/uv")));
+    pip.args(["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", &limit, "uv==0.13.9"]);
     uv.args(["pip", "install", "--quiet", "--python"]).arg(&python).args(packages.split_whitespace());
-    let installed = uv.env("UV_CACHE_DIR", repository().join("target/python/uv")).output();
+    uv.env("UV_CACHE_DIR", repository().join("target/python/uv"));
+    let said = [pip, uv].map(|mut command| match command.output() {
+        Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
+        Err(error) => error.to_string(),
+    });
     if !runs(&python, &format!("import {modules}")) {
-        let said = installed
-            .map_or_else(|error| error.to_string(), |output| String::from_utf8_lossy(&output.stderr).into());
-        skipped(format_args!("{packages} cannot be installed: {said}"));
+        skipped(format_args!("{packages} cannot be installed: {}", said.join("\n")));
         return None;
     }
     fs::write(stamp, packages).unwrap();

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::{ArgumentsForm, BOUNDS, ErrorKind, NullContent, Refused, Rules, TABLE, has_any, names_word};
-use crate::llm::estimate::NATIVE;
+use crate::llm::estimate::{NATIVE, native};
 use crate::llm::message::{ChatMessage, call_arguments, says_nothing};
 
 /// Fields that we add to requests and that can be left out. What a user sets is never left out.
@@ -189,11 +189,10 @@ impl Rules {
 
     /// Leaves out replies that say nothing, where no known words tell another reason: the words about them are too many to know.
     fn learn_empty_replies(&mut self, status: u16, error: &str, refused: Refused<'_>) -> Option<String> {
-        let is_sent = |message: &ChatMessage| !NATIVE.iter().any(|own| message.get(own).is_some());
-        let mut empty = refused.messages.iter().filter(|message| says_nothing(message) && is_sent(message));
+        let is_sent_empty = |message: &ChatMessage| says_nothing(message) && native(message).is_none();
         if self.omit_empty_replies
             || !matches!(status, 400 | 422)
-            || empty.next().is_none()
+            || !refused.messages.iter().any(is_sent_empty)
             || ErrorKind::is_known(error)
         {
             return None;

@@ -132,7 +132,7 @@ impl Adapter<'_> {
         }
         let mut new = reply.clone();
         self.fields(&mut new);
-        self.content(&mut new, says_nothing(message));
+        self.content(&mut new, message);
         if let Some(Json::Array(calls)) = new.get_mut("tool_calls") {
             self.calls(at, calls);
         }
@@ -191,11 +191,11 @@ impl Adapter<'_> {
     }
 
     /// Adapts the content of a reply: most servers take no null in one that says nothing, and some take none beside calls.
-    fn content(&mut self, reply: &mut Map<String, Json>, says_nothing: bool) {
+    fn content(&mut self, reply: &mut Map<String, Json>, message: &ChatMessage) {
         if !reply.get("content").is_none_or(Json::is_null) {
             return;
         }
-        let form = if says_nothing { Some(NullContent::Empty) } else { self.rules.null_content };
+        let form = if says_nothing(message) { Some(NullContent::Empty) } else { self.rules.null_content };
         match form {
             None => {}
             Some(NullContent::Empty) => {

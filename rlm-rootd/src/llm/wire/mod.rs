@@ -17,7 +17,7 @@ use serde_json::{Map, Value as Json, json};
 pub use self::chat::new_call_id;
 use self::pieces::Pieces;
 use super::api::Api;
-use super::estimate::NATIVE;
+use super::estimate::{NATIVE, native};
 use super::message::{ChatMessage, Form, Part};
 use super::rules::Rules;
 
@@ -73,9 +73,7 @@ impl Api {
             Self::Anthropic => anthropic::request(&fields, messages, form, rules),
             _ => responses::request(&fields, messages, form, rules),
         };
-        let is_adapted =
-            !has_native && messages.iter().any(|message| NATIVE.iter().any(|own| message.get(own).is_some()));
-        if is_adapted {
+        if !has_native && messages.iter().any(|message| native(message).is_some()) {
             body.adapted.push(
                 "replies are sent without what is only in their own form: the server refuses it".to_owned(),
             );

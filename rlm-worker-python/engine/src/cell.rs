@@ -97,6 +97,7 @@ impl Cells {
         // The glue has builtins of its own: a cell that changes the builtins changes nothing here.
         glue.set_item("__builtins__", builtins.dict().copy()?)?;
         glue.set_item("__name__", "rlm_cell_engine")?;
+        glue.set_item("DEFINITIONS", DEFINITIONS)?;
         let compile = builtins.getattr("compile")?;
         let code = compile.call1((GLUE, "<rlm>", "exec"))?;
         evaluate(&code, &glue)?;
@@ -341,3 +342,6 @@ fn plain_traceback(error: &Bound<'_, PyBaseException>, exception: &Exception) ->
 
 /// The engine's Python part.
 const GLUE: &str = include_str!("glue.py");
+
+/// The part of it that compiles only where a cell imports `multiprocessing`.
+const DEFINITIONS: &str = include_str!("definitions.py");

@@ -241,6 +241,15 @@ def add_classes(inspect):
     inspect.getfile = getfile_of_cells
 
 
+def add_definitions(spawn):
+    """Lets new processes of `multiprocessing` have the definitions of cells."""
+    scope = {"__builtins__": __builtins__, "__name__": "rlm_cell_engine"}
+    exec(compile(own_globals["DEFINITIONS"], "<rlm>", "exec"), scope)
+    scope["send_definitions"](
+        spawn, modules["__main__"].__dict__, lambda: {name: sources[name][2] for name in list(sources) if is_cell(name)}
+    )
+
+
 modules = sys.modules
 
 
@@ -315,7 +324,7 @@ def forget_code(filename):
         sources.pop(oldest, None)
 
 
-additions = {"linecache": add_sources, "inspect": add_classes}
+additions = {"linecache": add_sources, "inspect": add_classes, "multiprocessing.spawn": add_definitions}
 
 
 class LateAdditions:

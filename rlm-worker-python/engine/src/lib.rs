@@ -5,8 +5,8 @@
 //! no descriptor of ours except 0, 1 and 2, and no name of ours in `__main__` except the documented ones.
 //!
 //! * `session`: the loop. Start reading there.
-//! * `cell`: a cell, from its source to its value or exception. `glue.py`: the parts of it that are Python. `quiet`:
-//!   compiling without repeating a warning.
+//! * `cell`: a cell, from its source to its value or exception. `glue.py`: the parts of it that are Python. `definitions.py`:
+//!   what new processes of `multiprocessing` get. `quiet`: compiling without repeating a warning.
 //! * `answer`, `text`: the answer and other values as text, whatever a cell made of them.
 //! * `signals`: the ways to interrupt a cell, and nothing but a cell. `streams`: descriptors 0, 1, 2 and `sys.std*`.
 //! * `guard_rails`, `jail`: refused modules, builtins and files.

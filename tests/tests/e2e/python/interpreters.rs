@@ -81,10 +81,13 @@ sys.stdout.close()",
     assert_eq!(
         worker.value(
             "import ssl, sqlite3, ctypes, multiprocessing as mp
-with mp.get_context('spawn').Pool(1) as pool: roots = pool.map(abs, [-1])
-roots"
+by = 2
+def double(n): return n * by
+with mp.get_context('spawn').Pool(1) as pool, mp.get_context('forkserver').Pool(1) as other:
+    doubled = pool.map(double, [1]) + other.map(double, [2])
+doubled"
         ),
-        "[1]"
+        "[2, 4]"
     );
     let answer = worker.call("answer = {'ready': 1, 'content': b'bytes'}").answer;
     assert_eq!(answer, Answer { ready: true, content: "bytes".to_owned() });

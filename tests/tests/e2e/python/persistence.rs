@@ -133,13 +133,66 @@ class Point:
         "with multiprocessing.get_context('fork').Pool(2) as pool: values = pool.map(f, range(4))" => "",
         "values" => "[0, 10, 20, 30]",
     }
-    a_pool_of_spawned_processes_runs_functions_of_modules {
-        "import math, multiprocessing" => "",
-        "with multiprocessing.get_context('spawn').Pool(1) as pool: values = pool.map(math.sqrt, [1, 4])" => "",
-        "values" => "[1.0, 2.0]",
-        "with multiprocessing.get_context('forkserver').Pool(1) as pool: values = pool.map(math.sqrt, [9])" => "",
-        "values" => "[3.0]",
+    new_processes_have_the_definitions_of_cells_and_what_those_use {
+        "import dataclasses, functools, math, multiprocessing
+from collections import namedtuple
+from concurrent.futures import ProcessPoolExecutor
+scale = 10; square = lambda n: n * n; print(end='', file=open('effects', 'a')); open('effects', 'a').write('once')" => "4",
+        "@dataclasses.dataclass
+class Point:
+    x: int
+    def twice(self): return Point(self.x * 2)
+Pair = namedtuple('Pair', 'a b')
+origin = Point(3)
+def f(n): return 'an older one'" => "",
+        "@functools.lru_cache
+def f(n, more=scale): return math.floor(square(n)) + more + origin.x" => "",
+        "def values(method):
+    context = multiprocessing.get_context(method)
+    with context.Pool(1) as pool:
+        yield pool.map(f, [2]), pool.map(Point.twice, [origin]), pool.apply(Pair, (1, 2)), pool.map(math.sqrt, [4])
+    with ProcessPoolExecutor(1, mp_context=context) as pool: yield pool.submit(f, 3).result()
+*values('spawn'), *values('forkserver'), open('effects').read()" =>
+            "(([17], [Point(x=6)], Pair(a=1, b=2), [2.0]), 22, ([17], [Point(x=6)], Pair(a=1, b=2), [2.0]), 22, 'once')",
     }
+}
+
+#[test]
+fn what_a_new_process_cannot_have_is_told_where_it_is_used() {
+    let mut worker = Worker::python();
+    worker.output(
+        "import multiprocessing, threading
+lock, large = threading.Lock(), bytes(17 << 20)
+def locked(n):
+    with lock: return n
+def measured(n): return len(large)
+def failing(n): return 1 / n
+if True:
+    def nested(n): return n
+def error_of(function):
+    with multiprocessing.get_context('spawn').Pool(1) as pool:
+        try: pool.map(function, [0])
+        except Exception as error: return str(error), str(error.__cause__)",
+    );
+    for (function, expected) in [
+        ("locked", "lock is not in this process: TypeError: cannot pickle '_thread.lock' object. Give it to"),
+        (
+            "measured",
+            "large is not in this process: PicklingError: the values that functions use have over 16 MiB. ",
+        ),
+        (
+            "nested",
+            "nested is not in this process: no def or class at the beginning of a line of a cell defines it. ",
+        ),
+    ] {
+        let told = worker.value(&format!("error_of({function})[0]"));
+        assert!(told.trim_matches(['\'', '"']).starts_with(expected), "{told}");
+    }
+    let traceback = worker.output("print(error_of(failing)[1])");
+    assert!(
+        traceback.contains("File \"<cell 1>\", line 6, in failing\n    def failing(n): return 1 / n"),
+        "{traceback}"
+    );
 }
 
 #[test]

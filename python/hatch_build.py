@@ -21,6 +21,9 @@ CRATES = ("rlm-cli", "rlm-worker-bash", "rlm-worker-python", "rlm-cell-engine")
 # The oldest glibc that the programs should run with, such as 2.28. Links by zig: needs cargo-zigbuild and ziglang.
 GLIBC = "RLM_WHEEL_GLIBC"
 
+# A directory of programs that are built already.
+BUILT = "RLM_PROGRAMS"
+
 
 class BuildPrograms(BuildHookInterface):
     def initialize(self, version, build_data):
@@ -41,7 +44,9 @@ class BuildPrograms(BuildHookInterface):
         build_data["tag"] = f"py3-none-{self.platform_tag([built / name for name in PROGRAMS])}"
 
     def build(self, repository):
-        """Runs cargo. Returns the directory of the programs."""
+        """Runs cargo, unless the programs are there already. Returns their directory."""
+        if built := os.environ.get(BUILT):
+            return repository / built
         glibc = os.environ.get(GLIBC)
         target = f"{platform.machine()}-unknown-linux-gnu"
         command = ["cargo", "zigbuild" if glibc else "build", "--locked", "--release"]

@@ -77,8 +77,8 @@ pub fn variables() -> Vec<(OsString, OsString)> {
     std::env::vars_os().collect()
 }
 
-/// Every Python from 3.10 on on this machine: the system's, and those of pyenv; if it has neither, the one on `PATH`.
-/// Prints which are missing.
+/// Every Python from 3.10 on on this machine: the system's, those of pyenv, and those of `tests/newer-pythons`; if it has none of
+/// them, the one on `PATH`. Prints which are missing.
 ///
 /// # Panics
 /// No such Python was found.
@@ -90,7 +90,7 @@ pub fn pythons() -> Vec<PathBuf> {
     let home = std::env::home_dir().unwrap_or_default();
     let mut found: Vec<PathBuf> = vec![PathBuf::from("/usr/bin/python3")];
     found.retain(|python| is_new_enough(python));
-    for minor in 10..=14 {
+    for minor in 10..=15 {
         let of_minor = fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten();
         let prefix = format!("3.{minor}.");
         let mut of_minor: Vec<PathBuf> = of_minor
@@ -99,9 +99,11 @@ pub fn pythons() -> Vec<PathBuf> {
             .filter(|python| python.is_file())
             .collect();
         of_minor.sort();
-        match of_minor.pop() {
+        let unpacked = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(format!("../target/pythons/3.{minor}/usr/bin/python3.{minor}"));
+        match of_minor.pop().or_else(|| unpacked.canonicalize().ok()) {
             Some(python) => found.push(python),
-            None => skipped(format_args!("no CPython 3.{minor} under ~/.pyenv/versions")),
+            None => skipped(format_args!("no CPython 3.{minor} under ~/.pyenv/versions or target/pythons")),
         }
     }
     if found.is_empty() {

@@ -54,7 +54,8 @@ def json():
 
     class Context:
         strict = True
-        object_hook = object_pairs_hook = None
+        # `array_hook` is asked for from 3.15 on.
+        object_hook = object_pairs_hook = array_hook = None
         parse_float, parse_int = float, int
         parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}.get
 

@@ -3,6 +3,10 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::request::input;
+use crate::llm::reply::count;
+
+/// Counts of the tokens of a prompt that are not in `input_tokens`.
+const CACHED: [&str; 2] = ["cache_read_input_tokens", "cache_creation_input_tokens"];
 
 /// Events of a stream, joined to the message that the server would send whole.
 #[derive(Debug, Default)]
@@ -61,11 +65,17 @@ impl Events {
         self.blocks.push(Block { index, fields, input: String::new() });
     }
 
-    /// Replaces fields of the message. Token counts are totals.
+    /// Replaces fields of the message. Token counts are totals; one of 0 replaces none (envoyproxy/ai-gateway#1631). Tokens of the
+    /// cache that are told only now were counted as input before (DashScope, jeremychone/rust-genai#258).
     fn change(&mut self, mut event: Map<String, Json>) {
-        if let Some(Json::Object(usage)) = event.shift_remove("usage") {
+        if let Some(Json::Object(mut usage)) = event.shift_remove("usage") {
             let old = self.message.entry("usage").or_insert_with(|| json!({}));
             if let Some(old) = old.as_object_mut() {
+                let told_now = cached(&usage).saturating_sub(cached(old));
+                if let Some(input) = old.get("input_tokens").and_then(count) {
+                    old.insert("input_tokens".to_owned(), input.saturating_sub(told_now).into());
+                }
+                usage.retain(|name, value| *value != 0 || !old.contains_key(name));
                 usage.into_iter().for_each(|(name, value)| replace(old, name, value));
             }
         }
@@ -143,6 +153,12 @@ impl Block {
         }
         self.fields.into()
     }
+}
+
+/// The tokens of a prompt that were read from the cache, or written to it.
+fn cached(usage: &Map<String, Json>) -> u64 {
+    let counts = CACHED.iter().filter_map(|name| count(usage.get(*name)?));
+    counts.fold(0, u64::saturating_add)
 }
 
 /// Sets a field, unless the value is null and the field is there already.

@@ -601,6 +601,33 @@ fn a_stream_is_whole_once_its_end_is_known() {
 }
 
 #[test]
+fn the_last_counts_of_a_stream_are_those_of_the_whole_message() {
+    let usage = |start: Json, last: Json| {
+        let body = joined_events([
+            json!({"type": "message_start", "message": {"content": [], "usage": start}}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": last}),
+        ]);
+        let usage = reply(body).unwrap()["usage"].clone();
+        [&usage["prompt_tokens"], &usage["prompt_tokens_details"]["cached_tokens"]].map(Json::as_u64)
+    };
+    for (start, last, prompt, cached) in [
+        (
+            json!({"input_tokens": 5000, "cache_read_input_tokens": 300}),
+            json!({"input_tokens": 0}),
+            5300,
+            300,
+        ),
+        (json!({"input_tokens": 0}), json!({"input_tokens": 14, "cache_read_input_tokens": 100}), 114, 100),
+        (json!({"input_tokens": 20}), json!({"input_tokens": 20, "cache_read_input_tokens": 100}), 120, 100),
+        // DashScope
+        (json!({"input_tokens": 3602}), json!({"cache_read_input_tokens": 3604}), 3604, 3604),
+        (json!({"input_tokens": 3602}), json!({"cache_read_input_tokens": 600}), 3602, 600),
+    ] {
+        assert_eq!(usage(start.clone(), last.clone()), [Some(prompt), Some(cached)], "{start} {last}");
+    }
+}
+
+#[test]
 fn later_models_and_compactions_are_those_of_the_whole_message() {
     let start = |block: Json| json!({"type": "content_block_start", "index": 0, "content_block": block});
     let fallback = json!({"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}});

@@ -9,18 +9,30 @@ use serde_json::{Map, Value as Json};
 pub(in crate::llm::wire) struct Events {
     /// Finished items by their index in the output.
     items: BTreeMap<u64, Json>,
+    /// Arguments of calls by their index in the output, as their own events have told them.
+    arguments: BTreeMap<u64, String>,
     /// The response of the event that ends the stream.
     response: Option<Map<String, Json>>,
 }
 
 impl Events {
-    /// Adds the data of an event. Pieces of items are ignored, since each finished item comes whole.
+    /// Adds the data of an event. Pieces of items are ignored, since each finished item comes whole, but for the arguments of calls
+    /// (LM Studio, earendil-works/pi#917).
     pub(in crate::llm::wire) fn add(&mut self, mut event: Json) {
         let kind = event["type"].as_str().unwrap_or_default().to_owned();
         match kind.strip_prefix("response.") {
             Some("output_item.done") if event["item"].is_object() => {
                 let next = self.items.last_key_value().map_or(0, |(last, _)| last + 1);
                 self.items.insert(event["output_index"].as_u64().unwrap_or(next), event["item"].take());
+            }
+            Some(kind @ ("function_call_arguments.delta" | "function_call_arguments.done")) => {
+                let Some(index) = event["output_index"].as_u64() else { return };
+                let arguments = self.arguments.entry(index).or_default();
+                match (event["delta"].as_str(), event["arguments"].as_str()) {
+                    (Some(more), _) if kind.ends_with("delta") => arguments.push_str(more),
+                    (_, Some(all)) if !is_empty(all) => all.clone_into(arguments),
+                    _ => {}
+                }
             }
             Some(status @ ("completed" | "incomplete" | "failed")) => {
                 let Json::Object(mut response) = event["response"].take() else { return };
@@ -38,7 +50,7 @@ impl Events {
 
     /// The native response. Where its last event has no output, as from OpenAI's ChatGPT backend, the finished items are the
     /// output.
-    pub(in crate::llm::wire) fn into_body(self) -> Json {
+    pub(in crate::llm::wire) fn into_body(mut self) -> Json {
         let unfinished = || Map::from_iter([("status".to_owned(), "in_progress".into())]);
         let mut response = self.response.unwrap_or_else(unfinished);
         let has_output =
@@ -46,6 +58,19 @@ impl Events {
         if !has_output {
             response.insert("output".to_owned(), self.items.into_values().collect());
         }
+        let output = response.get_mut("output").and_then(Json::as_array_mut).into_iter().flatten();
+        for (item, index) in output.zip(0..).filter(|(item, _)| item["type"] == "function_call") {
+            let is_told = item["arguments"].as_str().is_some_and(|text| !is_empty(text));
+            if let Some(arguments) = self.arguments.remove(&index).filter(|text| !is_told && !is_empty(text))
+            {
+                item["arguments"] = arguments.into();
+            }
+        }
         response.into()
     }
+}
+
+/// True for the arguments of a call that has none.
+fn is_empty(arguments: &str) -> bool {
+    ["", "{}"].contains(&arguments.trim())
 }

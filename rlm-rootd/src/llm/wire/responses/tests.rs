@@ -386,6 +386,31 @@ fn a_stream_is_what_the_server_gives_whole() {
 }
 
 #[test]
+fn arguments_that_only_their_own_events_have_are_those_of_the_call() {
+    let call = |arguments: &str| json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments});
+    let event = |kind: &str, field: &str, text: &str| json!({"type": format!("response.function_call_arguments.{kind}"), "output_index": 1, field: text});
+    let delta = |text: &str| event("delta", "delta", text);
+    let done = |text: &str| event("done", "arguments", text);
+    let message = json!({"type": "message", "content": []});
+    for (events, finished, expected) in [
+        (vec![done("{\"x\": 1}")], "{}", "{\"x\": 1}"),
+        (vec![delta("{\"x\""), delta(": 1}")], "", "{\"x\": 1}"),
+        (vec![delta("{\"x\""), delta(": 1}"), done("{}")], "{}", "{\"x\": 1}"),
+        (vec![delta("{\"x\":1}"), done("{\"x\":1}")], "{\"x\": 1}", "{\"x\": 1}"),
+        (vec![delta("{}"), done("{}")], "{}", "{}"),
+    ] {
+        for last in [json!([message, call(finished)]), json!([])] {
+            let mut all = Events::default();
+            all.add(json!({"type": "response.output_item.done", "output_index": 0, "item": message}));
+            events.iter().for_each(|event| all.add(event.clone()));
+            all.add(json!({"type": "response.output_item.done", "output_index": 1, "item": call(finished)}));
+            all.add(json!({"type": "response.completed", "response": {"output": last}}));
+            assert_eq!(all.into_body()["output"], json!([message, call(expected)]), "{events:?}");
+        }
+    }
+}
+
+#[test]
 fn a_stream_ends_in_each_status() {
     let last = |kind: &str, response: Json| {
         let mut events = Events::default();

@@ -3,6 +3,7 @@
 mod config;
 mod failures;
 mod list;
+mod streamed;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,22 +16,19 @@ use reqwest::{Client, Method, Request, Response, Url};
 use rlm_core::pickle::{Limits, Value};
 use serde_json::{Map, Value as Json};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout_at};
 
 pub use self::config::{ModelsConfig, ModelsError};
 use self::config::{base_url, headers, host};
 use super::api::Api;
 use super::bounds::{LEAST_COMPLETION, ToldWindow, afforded, fit_bound};
 use super::error::SubCallError;
-use super::failure::{Cost, Failure, Retry, unusable};
+use super::failure::{Failure, unusable};
 use super::message::{ChatMessage, prompt_tokens};
 use super::reply::Reply;
 use super::request_ids::{Form, RequestIds};
 use super::retry::{Retries, asked_pause};
 use super::rules::{ErrorKind, Refused, Rules, refuses_stream};
 use super::server_error::{ServerError, error_in_choice, page_title};
-use super::sse;
-use super::wire::{CLOSING, Streamed};
 use crate::http_client::{builder, last_cause, over, read};
 
 /// Headers with the id of a request, the same in each attempt: for logs, and for trainers.
@@ -319,9 +317,7 @@ impl Models {
             && is_events(body)
         {
             self.note_streaming(Streaming::InPieces);
-            let mut pieces = StreamedReply::new(self);
-            pieces.add(body)?;
-            return pieces.end();
+            return self.pieces_of(body);
         }
         if !status.is_success() {
             // Without the text, the status is enough.
@@ -352,23 +348,6 @@ impl Models {
         }
     }
 
-    /// Reads a reply that comes as events, each with a piece of it.
-    async fn read_pieces(&self, mut response: Response) -> Result<Reply, Failure> {
-        let mut pieces = StreamedReply::new(self);
-        loop {
-            let next = response.chunk();
-            let chunk = match pieces.until {
-                None => next.await.map_err(|error| self.broken(&error))?,
-                // The reply has ended and is paid for, whatever becomes of the connection. One whose response ends can be used again.
-                Some(until) => timeout_at(until, next).await.ok().and_then(Result::ok).flatten(),
-            };
-            match chunk {
-                Some(chunk) => pieces.add(&chunk)?,
-                None => return pieces.end(),
-            }
-        }
-    }
-
     async fn read(&self, response: Response) -> Result<Vec<u8>, Failure> {
         let body = read(response, MAX_REPLY_BYTES).await.map_err(|error| self.broken(&error))?;
         body.ok_or_else(|| unusable(format!("it is over {} MiB", MAX_REPLY_BYTES >> 20)))
@@ -384,73 +363,6 @@ impl Models {
                 None => format!("{error} in {:?}", self.shorten(&text)),
             })
         })
-    }
-}
-
-/// A reply that comes as events, each with a piece of it.
-struct StreamedReply<'a> {
-    models: &'a Models,
-    events: sse::Events,
-    streamed: Streamed,
-    bytes: usize,
-    /// True once the server has said that the stream is over.
-    is_over: bool,
-    /// The moment until which something else is waited for, once the reply has ended. Comments, which keep a connection open, do not
-    /// put it off.
-    until: Option<Instant>,
-}
-
-impl<'a> StreamedReply<'a> {
-    fn new(models: &'a Models) -> Self {
-        let (events, streamed) = (sse::Events::default(), models.api.streamed());
-        Self { models, events, streamed, bytes: 0, is_over: false, until: None }
-    }
-
-    fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
-        let models = self.models;
-        let mut ended = Vec::new();
-        self.events.add(chunk, |data| ended.push(data));
-        self.bytes += chunk.len();
-        if self.bytes > MAX_STREAM_BYTES || self.events.pending() > MAX_REPLY_BYTES {
-            return Err(unusable(format!("it is over {} MiB", MAX_STREAM_BYTES >> 20)));
-        }
-        for data in &ended {
-            self.is_over |= data == "[DONE]";
-            if self.is_over {
-                break;
-            }
-            let is_whole = self.streamed.is_whole();
-            let piece = match models.json(data.as_bytes()) {
-                Err(_) if is_whole => continue,
-                piece => piece?,
-            };
-            let is_error = has_error(&piece) || models.api == Api::Chat && lacks_choices(&piece);
-            let error = is_error.then(|| ServerError::of(&piece)).flatten();
-            // An error behind the end does not take the reply back.
-            if is_whole && error.is_some() {
-                continue;
-            }
-            let failure = error.map(|error| models.failed_midway(&error));
-            self.streamed.add(piece);
-            if let Some(failure) = failure {
-                let (body, text) = std::mem::replace(&mut self.streamed, models.api.streamed()).into_body();
-                return Err(failure.after(models.api.part(body, &text)));
-            }
-        }
-        if !ended.is_empty() {
-            let closing = if self.is_over { Some(CLOSING) } else { self.streamed.closing() };
-            self.until = closing.map(|closing| Instant::now() + closing);
-        }
-        Ok(())
-    }
-
-    fn end(self) -> Result<Reply, Failure> {
-        if self.streamed.is_whole() || self.is_over && self.streamed.is_over() {
-            let (body, text) = self.streamed.into_body();
-            return self.models.reply(body, &text);
-        }
-        let error = SubCallError::Broken("the stream ended before the reply".to_owned());
-        Err(Failure::new(error, Cost::Unknown, Retry::After(None)))
     }
 }
 

@@ -30,6 +30,9 @@ const BEHIND_USAGE: Duration = Duration::from_secs(1);
 /// Time for the usage of a reply that has ended.
 const BEFORE_USAGE: Duration = Duration::from_secs(10);
 
+/// Time for what follows a reason with a text in its piece: where each piece has a reason, a thought or a call takes that long.
+const BEHIND_TEXT: Duration = Duration::from_secs(60);
+
 /// The body of a request.
 #[derive(Debug)]
 pub(super) struct Body {
@@ -132,9 +135,10 @@ impl Streamed {
     /// Adds a piece.
     pub(super) fn add(&mut self, piece: Json) {
         let choices = piece["choices"].as_array().into_iter().flatten();
+        let bytes = self.text.len();
         choices.chain([&piece]).for_each(|part| add_texts(&part["delta"], &mut self.text));
         match &mut self.parts {
-            Parts::Chat(pieces) => pieces.add(piece),
+            Parts::Chat(pieces) => pieces.add(piece, self.text.len() > bytes),
             Parts::Responses(events) => events.add(piece),
             Parts::Anthropic(events) => events.add(piece),
         }
@@ -152,6 +156,7 @@ impl Streamed {
     /// The longest time to wait for anything else, once the reply has ended.
     pub(super) fn closing(&self) -> Option<Duration> {
         self.is_whole().then(|| match &self.parts {
+            Parts::Chat(pieces) if pieces.ends_with_text() => BEHIND_TEXT,
             Parts::Chat(pieces) if !pieces.has_usage() => BEFORE_USAGE,
             Parts::Anthropic(events) if !events.has_stopped() => BEHIND_USAGE,
             Parts::Chat(_) => BEHIND_USAGE,
@@ -159,9 +164,9 @@ impl Streamed {
         })
     }
 
-    /// True if the server's word that the stream is over ends the reply, although the reply has no reason.
-    pub(super) fn is_over(&self) -> bool {
-        matches!(&self.parts, Parts::Chat(pieces) if pieces.has_begun())
+    /// True if the end of the stream ends the reply, although no piece did. `is_told`: the server has said that the stream is over.
+    pub(super) fn is_whole_at_end(&self, is_told: bool) -> bool {
+        matches!(&self.parts, Parts::Chat(pieces) if is_told && pieces.has_begun() || pieces.is_whole_at_end())
     }
 
     /// The reply as the server would have sent it whole, and all texts of its pieces.
@@ -248,6 +253,57 @@ mod tests {
                 streamed.add(event.clone());
                 assert_eq!(streamed.closing(), closing, "{event}");
             }
+        }
+    }
+
+    /// A piece with this text and this reason.
+    fn piece(text: &str, reason: Json) -> Json {
+        json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]})
+    }
+
+    #[test]
+    fn a_reason_with_a_text_in_its_piece_may_not_be_the_end() {
+        let usage = json!({"choices": [], "usage": {"prompt_tokens": 1}});
+        let mut streamed = Api::Chat.streamed();
+        for (event, closing, is_whole_at_end) in [
+            (piece("a", "stop".into()), Some(BEHIND_TEXT), true),
+            (piece("", Json::Null), Some(BEHIND_TEXT), true),
+            (usage.clone(), Some(BEHIND_USAGE), true),
+            (piece("b", "stop".into()), None, true),
+            (piece("", "stop".into()), None, true),
+        ] {
+            streamed.add(event.clone());
+            let found = (streamed.closing(), streamed.is_whole_at_end(false));
+            assert_eq!(found, (closing, is_whole_at_end), "{event}");
+        }
+    }
+
+    #[test]
+    fn a_stream_without_a_reason_is_whole_with_its_usage_or_complete_calls() {
+        let usage = || json!({"choices": [], "usage": {"prompt_tokens": 1}});
+        let call = |arguments: &str| {
+            let call = json!({"index": 0, "id": "a", "function": {"name": "f", "arguments": arguments}});
+            json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})
+        };
+        let with_usage = |text: &str| {
+            let mut piece = piece(text, Json::Null);
+            piece["usage"] = usage()["usage"].clone();
+            piece
+        };
+        for (events, is_whole) in [
+            (vec![usage()], false),
+            (vec![piece("a", Json::Null)], false),
+            (vec![piece("a", Json::Null), usage()], true),
+            // A running count says nothing about the end.
+            (vec![with_usage("a"), with_usage("b")], false),
+            (vec![with_usage("a"), with_usage("")], true),
+            (vec![call("{\"x\": 1")], false),
+            (vec![call("{\"x\": 1}")], true),
+        ] {
+            let mut streamed = Api::Chat.streamed();
+            events.iter().for_each(|event| streamed.add(event.clone()));
+            assert_eq!(streamed.is_whole_at_end(false), is_whole, "{events:?}");
+            assert_eq!(streamed.closing(), None, "{events:?}");
         }
     }
 }

@@ -142,6 +142,32 @@ async fn what_becomes_of_a_stream_behind_the_end_of_its_reply_does_not_matter() 
 }
 
 #[tokio::test]
+async fn a_reason_before_more_text_does_not_end_a_reply() {
+    let reasoned = |text: &str| json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 10, "completion_tokens": 5}});
+    let (text, requests) = answer([events(&[reasoned("a"), reasoned("b")])]).await;
+    assert_eq!((text.as_str(), requests.len()), ("ab", 1));
+    // A connection that breaks behind more text has cut the reply.
+    let cut: String =
+        ["a", "b", &"c".repeat(500)].map(|text| format!("data: {}\n\n", reasoned(text))).concat();
+    let cut = Rule::any().body(cut).header("content-type", "text/event-stream").cut();
+    let (text, requests) = answer([cut.once(), Rule::any().in_pieces()]).await;
+    assert_eq!((text.as_str(), requests.len()), ("re: p", 2));
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_in_order_with_its_usage_needs_no_reason() {
+    let usage = json!({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}});
+    let whole = events(&[piece("a"), usage.clone()]);
+    let (text, requests) = answer([whole]).await;
+    assert_eq!((text.as_str(), requests.len()), ("a", 1));
+    let comment = format!(": {}\n\n", "x".repeat(500));
+    let body = format!("data: {}\n\ndata: {usage}\n\n{comment}", piece("a"));
+    let cut = Rule::any().body(body).header("content-type", "text/event-stream").cut();
+    let (text, requests) = answer([cut.once(), Rule::any().in_pieces()]).await;
+    assert_eq!((text.as_str(), requests.len()), ("re: p", 2));
+}
+
+#[tokio::test]
 async fn a_stream_is_known_by_its_first_bytes_whatever_its_type_says() {
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
     for begin in ["", "event: message\n"] {

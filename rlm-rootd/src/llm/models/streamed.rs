@@ -1,0 +1,106 @@
+//! Replies that come in pieces.
+
+use reqwest::Response;
+use tokio::time::{Instant, timeout_at};
+
+use super::{MAX_REPLY_BYTES, MAX_STREAM_BYTES, Models, has_error, lacks_choices};
+use crate::llm::api::Api;
+use crate::llm::error::SubCallError;
+use crate::llm::failure::{Cost, Failure, Retry, unusable};
+use crate::llm::reply::Reply;
+use crate::llm::server_error::ServerError;
+use crate::llm::sse;
+use crate::llm::wire::{CLOSING, Streamed};
+
+impl Models {
+    /// Reads a reply that comes as events, each with a piece of it.
+    pub(super) async fn read_pieces(&self, mut response: Response) -> Result<Reply, Failure> {
+        let mut pieces = StreamedReply::new(self);
+        loop {
+            let next = response.chunk();
+            let chunk = match pieces.until {
+                None => next.await.map_err(|error| self.broken(&error))?,
+                // The reply has ended and is paid for, whatever becomes of the connection. One whose response ends can be used again.
+                Some(until) => timeout_at(until, next).await.ok().and_then(Result::ok).flatten(),
+            };
+            match chunk {
+                Some(chunk) => pieces.add(&chunk)?,
+                None => return pieces.end(),
+            }
+        }
+    }
+
+    /// Reads the events of a reply that has come in whole.
+    pub(super) fn pieces_of(&self, body: &[u8]) -> Result<Reply, Failure> {
+        let mut pieces = StreamedReply::new(self);
+        pieces.add(body)?;
+        pieces.end()
+    }
+}
+
+/// A reply that comes as events, each with a piece of it.
+struct StreamedReply<'a> {
+    models: &'a Models,
+    events: sse::Events,
+    streamed: Streamed,
+    bytes: usize,
+    /// True once the server has said that the stream is over.
+    is_over: bool,
+    /// The moment until which something else is waited for, once the reply has ended. Comments, which keep a connection open, do not
+    /// put it off.
+    until: Option<Instant>,
+}
+
+impl<'a> StreamedReply<'a> {
+    fn new(models: &'a Models) -> Self {
+        let (events, streamed) = (sse::Events::default(), models.api.streamed());
+        Self { models, events, streamed, bytes: 0, is_over: false, until: None }
+    }
+
+    fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
+        let models = self.models;
+        let mut ended = Vec::new();
+        self.events.add(chunk, |data| ended.push(data));
+        self.bytes += chunk.len();
+        if self.bytes > MAX_STREAM_BYTES || self.events.pending() > MAX_REPLY_BYTES {
+            return Err(unusable(format!("it is over {} MiB", MAX_STREAM_BYTES >> 20)));
+        }
+        for data in &ended {
+            self.is_over |= data == "[DONE]";
+            if self.is_over {
+                break;
+            }
+            let is_whole = self.streamed.is_whole();
+            let piece = match models.json(data.as_bytes()) {
+                Err(_) if is_whole => continue,
+                piece => piece?,
+            };
+            let is_error = has_error(&piece) || models.api == Api::Chat && lacks_choices(&piece);
+            let error = is_error.then(|| ServerError::of(&piece)).flatten();
+            // An error behind the end does not take the reply back.
+            if is_whole && error.is_some() {
+                continue;
+            }
+            let failure = error.map(|error| models.failed_midway(&error));
+            self.streamed.add(piece);
+            if let Some(failure) = failure {
+                let (body, text) = std::mem::replace(&mut self.streamed, models.api.streamed()).into_body();
+                return Err(failure.after(models.api.part(body, &text)));
+            }
+        }
+        if !ended.is_empty() {
+            let closing = if self.is_over { Some(CLOSING) } else { self.streamed.closing() };
+            self.until = closing.map(|closing| Instant::now() + closing);
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Result<Reply, Failure> {
+        if self.streamed.is_whole() || self.streamed.is_whole_at_end(self.is_over) {
+            let (body, text) = self.streamed.into_body();
+            return self.models.reply(body, &text);
+        }
+        let error = SubCallError::Broken("the stream ended before the reply".to_owned());
+        Err(Failure::new(error, Cost::Unknown, Retry::After(None)))
+    }
+}

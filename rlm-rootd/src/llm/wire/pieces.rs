@@ -8,6 +8,9 @@ const LABELS: [&str; 6] = ["role", "id", "type", "format", "channel", "finish_re
 /// The name of a function: whole and perhaps repeated as a label, or in pieces (Gemini, continuedev/continue#5849).
 const NAME: &str = "name";
 
+/// The arguments of a function, a JSON object as a text: in pieces, and perhaps told anew.
+const ARGUMENTS: &str = "arguments";
+
 /// Fields with parts of a text. LiteLLM's blocks have no index if they come from Gemini.
 const PARTS: [&str; 3] = ["content", "thinking", "thinking_blocks"];
 
@@ -171,6 +174,7 @@ fn join(old: &mut Json, new: Json, name: &str) {
     match (old, new) {
         (_, Json::Null) => {}
         (Json::String(old), Json::String(new)) if name == NAME && new.starts_with(old.as_str()) => *old = new,
+        (Json::String(old), Json::String(new)) if name == ARGUMENTS && are_told_anew(old, &new) => *old = new,
         (Json::String(old), Json::String(new)) if !LABELS.contains(&name) => old.push_str(&new),
         (Json::String(old), Json::String(_)) if !old.is_empty() => {}
         // Mistral mixes texts and parts; in a whole reply, all are parts.
@@ -194,12 +198,20 @@ fn text_part(text: String) -> Json {
 
 /// True for a call whose arguments are complete.
 fn is_complete(call: &Json) -> bool {
-    match &call["function"]["arguments"] {
-        Json::String(text) => {
-            text.trim_end().ends_with('}') && serde_json::from_str::<Map<_, Json>>(text).is_ok()
-        }
+    match &call["function"][ARGUMENTS] {
+        Json::String(text) => is_object(text),
         arguments => arguments.is_object(),
     }
+}
+
+fn is_object(text: &str) -> bool {
+    text.trim_end().ends_with('}') && serde_json::from_str::<Map<_, Json>>(text).is_ok()
+}
+
+/// True for arguments that replace those before, instead of continuing them: all of them again (lidge-jun/opencodex#361,
+/// anomalyco/opencode#17339), or those behind an empty object (Gemini, microsoft/autogen#6843).
+fn are_told_anew(old: &str, new: &str) -> bool {
+    old.trim() == "{}" && !new.trim().is_empty() || new.starts_with(old) && is_object(new)
 }
 
 /// Leaves out calls that are told again: LocalAI tells one at several indices (mudler/LocalAI#9722).
@@ -214,22 +226,29 @@ fn without_repeated(calls: &mut Vec<Json>) {
 
 /// Joins an item to the one that it continues, or adds it. Items have an index for that; calls of tools may have only an id, in
 /// their first piece, and parts of a text or a thought only their type. Gemini numbers none of its calls, and names each in its only
-/// piece. Some servers make a new id for each piece of a call, and name the call in the first one alone.
-fn join_item(items: &mut Vec<Json>, item: Json, name: &str) {
+/// piece. Some servers make a new id for each piece of a call, and name the call in the first one alone. Others leave out the number
+/// (agno-agi/agno#8880) or the name (dyedd/lens#49) of a further call in some of its pieces: nothing follows complete arguments but
+/// another call.
+fn join_item(items: &mut Vec<Json>, mut item: Json, name: &str) {
     let id = |item: &Json| item["id"].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
     // OpenRouter gives a text and what Gemini has encrypted the same index.
     let has_its_type =
         |old: &Json| [old, &item].iter().any(|item| item["type"].is_null()) || old["type"] == item["type"];
-    let has_name = item["function"]["name"].as_str().is_some_and(|name| !name.is_empty());
-    let has_number = name == "tool_calls" && !item["index"].is_null();
+    let is_call = name == "tool_calls";
+    let has_name = item["function"][NAME].as_str().is_some_and(|name| !name.is_empty());
+    let is_tail = is_call && !has_name && id(&item).is_none();
+    let begins_another = |old: &Json| {
+        let [old, new] = [old, &item].map(|call| call["function"][ARGUMENTS].as_str().unwrap_or_default());
+        has_name || is_complete(&item) && !are_told_anew(old, new)
+    };
+    let is_nameless_whole = is_call && !has_name && is_complete(&item);
+    let has_number = is_call && !item["index"].is_null();
     let continues = |old: &Json| match (id(old), id(&item)) {
         (Some(old), Some(new)) if has_name || !has_number => old == new,
-        _ => has_its_type(old) && !(has_name && is_complete(old)),
+        _ => has_its_type(old) && !(begins_another(old) && is_complete(old)),
     };
     let before = match &item["index"] {
-        Json::Null if name == "tool_calls" && id(&item).is_none() => {
-            items.last_mut().filter(|old| continues(old))
-        }
+        Json::Null if is_call && id(&item).is_none() => items.last_mut().filter(|old| continues(old)),
         Json::Null if PARTS.contains(&name) => {
             let is_continued = |old: &&mut Json| {
                 // A signature ends a block.
@@ -240,11 +259,22 @@ fn join_item(items: &mut Vec<Json>, item: Json, name: &str) {
             items.last_mut().filter(is_continued)
         }
         Json::Null => None,
-        index => items.iter_mut().rev().find(|old| old["index"] == *index).filter(|old| continues(old)),
+        index => {
+            let numbered = items.iter().rposition(|old| old["index"] == *index);
+            let may_continue = |at: &usize| is_tail && (is_nameless_whole || !is_complete(&items[*at]));
+            let at = numbered.or_else(|| items.len().checked_sub(1).filter(may_continue));
+            at.map(|at| &mut items[at]).filter(|old| continues(old))
+        }
     };
     match before {
         Some(before) => join(before, item, name),
-        None => items.push(item),
+        None => {
+            if let Some(before) = items.last().filter(|_| is_nameless_whole) {
+                item["type"] = before["type"].clone();
+                item["function"][NAME] = before["function"][NAME].clone();
+            }
+            items.push(item);
+        }
     }
 }
 

@@ -132,6 +132,47 @@ fn a_call_in_odd_pieces_is_one_call() {
 }
 
 #[test]
+fn what_follows_complete_arguments_is_told_again_or_is_another_call() {
+    let whole = "{\"x\": 1}";
+    let call = |id: Option<&str>, arguments: &str| {
+        let mut call = json!({"type": "function", "function": {"name": "f", "arguments": arguments}});
+        if let Some(id) = id {
+            call["id"] = id.into();
+        }
+        call
+    };
+    let head = |id: &str, arguments: &str| {
+        let mut call = call(Some(id), arguments);
+        call["index"] = 0.into();
+        call
+    };
+    let tail = |index: u64, arguments: &str| json!({"index": index, "function": {"name": "", "arguments": arguments}});
+    let one = json!([call(Some("a"), whole)]);
+    let other = "{\"y\": 2}";
+    for (pieces, expected) in [
+        (vec![head("a", "{}"), tail(0, whole)], &one),
+        (vec![head("a", "{}"), tail(0, "{\"x\""), tail(0, ": 1}")], &one),
+        (vec![head("a", "{}"), head("a", whole)], &one),
+        (vec![head("a", ""), tail(0, whole), tail(0, whole)], &one),
+        (vec![head("a", "{\"x\""), tail(0, ": 1}"), tail(0, whole)], &one),
+        (vec![head("a", "{\"x\""), tail(0, whole)], &one),
+        (vec![head("a", whole), tail(0, "\n")], &json!([call(Some("a"), "{\"x\": 1}\n")])),
+        (vec![head("a", "{}")], &json!([call(Some("a"), "{}")])),
+        (
+            vec![head("a", ""), tail(0, whole), tail(0, other)],
+            &json!([call(Some("a"), whole), call(None, other)]),
+        ),
+        (
+            vec![head("a", whole), head("b", ""), tail(1, "{\"y\""), tail(1, ": 2}")],
+            &json!([call(Some("a"), whole), call(Some("b"), other)]),
+        ),
+    ] {
+        let deltas = pieces.iter().map(|call| json!({"tool_calls": [call]}));
+        assert_eq!(&message(deltas)["tool_calls"], expected, "{pieces:?}");
+    }
+}
+
+#[test]
 fn a_message_beside_deltas_is_not_the_reply() {
     let piece = |delta: Json, message: Json, reason: Json| json!({"choices": [{"index": 0, "delta": delta, "message": message, "finish_reason": reason}]});
     let nothing = json!({"role": null, "content": "", "tool_calls": null});

@@ -60,8 +60,8 @@ impl Pieces {
         let index = fields.get("index").cloned().unwrap_or_else(|| 0.into());
         let delta = fields.remove("delta").unwrap_or_default();
         let at = self.choices.iter().position(|choice| choice["index"] == index).unwrap_or_else(|| {
-            let message = json!({"role": "assistant", "content": null});
-            self.choices.push(json!({"index": index, "message": message, "finish_reason": null}));
+            self.choices
+                .push(json!({"index": index, "message": {"role": "assistant"}, "finish_reason": null}));
             self.choices.len() - 1
         });
         let choice = self.choices[at].as_object_mut().expect("each choice is an object");

@@ -173,6 +173,23 @@ fn what_follows_complete_arguments_is_told_again_or_is_another_call() {
 }
 
 #[test]
+fn a_message_has_no_field_that_no_piece_has_had() {
+    let call = json!({"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let numbered =
+        json!({"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    for content in [None, Some(Json::Null)] {
+        let [mut first, mut expected] = [json!({"role": "assistant"}), json!({"role": "assistant"})];
+        if let Some(content) = content {
+            for message in [&mut first, &mut expected] {
+                message["content"] = content.clone();
+            }
+        }
+        expected["tool_calls"] = json!([call]);
+        assert_eq!(message([first, json!({"tool_calls": [numbered]})]), expected);
+    }
+}
+
+#[test]
 fn a_message_beside_deltas_is_not_the_reply() {
     let piece = |delta: Json, message: Json, reason: Json| json!({"choices": [{"index": 0, "delta": delta, "message": message, "finish_reason": reason}]});
     let nothing = json!({"role": null, "content": "", "tool_calls": null});
@@ -188,7 +205,7 @@ fn a_message_beside_deltas_is_not_the_reply() {
 #[test]
 fn what_is_told_again_in_each_piece_is_told_once() {
     let channel = ["a", "b"].map(|text| json!({"channel": "analysis", "reasoning": text}));
-    let expected = json!({"role": "assistant", "content": null, "channel": "analysis", "reasoning": "ab"});
+    let expected = json!({"role": "assistant", "channel": "analysis", "reasoning": "ab"});
     assert_eq!(message(channel), expected);
     let filtered =
         |severity: &str| json!({"hate": {"filtered": false, "severity": severity}, "seen": [severity]});

@@ -308,7 +308,6 @@ impl Models {
         let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let is_stream = |kind: &str| kind.to_ascii_lowercase().starts_with("text/event-stream");
         if status.is_success() && kind.is_some_and(is_stream) {
-            self.note_streaming(Streaming::InPieces);
             return self.read_pieces(response).await;
         }
         let body = self.read(response).await;
@@ -316,7 +315,6 @@ impl Models {
             && status.is_success()
             && is_events(body)
         {
-            self.note_streaming(Streaming::InPieces);
             return self.pieces_of(body);
         }
         if !status.is_success() {
@@ -354,7 +352,10 @@ impl Models {
     }
 
     fn json(&self, body: &[u8]) -> Result<Json, Failure> {
-        serde_json::from_slice(body).or_else(|error| repaired(body).ok_or(error)).map_err(|error| {
+        // 9router ends a whole reply like a stream, with `data: [DONE]` (decolua/9router#3492).
+        let mut documents = serde_json::Deserializer::from_slice(body).into_iter();
+        let first = documents.next().unwrap_or_else(|| serde_json::from_slice(body));
+        first.or_else(|error| repaired(body).ok_or(error)).map_err(|error| {
             let text = String::from_utf8_lossy(body);
             unusable(match page_title(&text) {
                 Some(title) => self.shorten(&title),

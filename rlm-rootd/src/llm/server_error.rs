@@ -45,10 +45,11 @@ const OWN_FIELDS: [&str; 25] = [
 const MESSAGES: [&str; 5] = ["/error/message", "/error", "/message", "/detail", "/base_resp/status_msg"];
 
 /// The statuses of errors in replies of status 200 that tell none, by their words.
-const BY_WORDS: [(ErrorKind, StatusCode); 3] = [
+const BY_WORDS: [(ErrorKind, StatusCode); 4] = [
     (ErrorKind::ContextFull, StatusCode::BAD_REQUEST),
     (ErrorKind::NoCredit, StatusCode::PAYMENT_REQUIRED),
     (ErrorKind::Overloaded, StatusCode::SERVICE_UNAVAILABLE),
+    (ErrorKind::BadCall, StatusCode::BAD_REQUEST),
 ];
 
 /// A server's error.

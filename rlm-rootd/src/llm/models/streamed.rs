@@ -1,9 +1,11 @@
 //! Replies that come in pieces.
 
-use reqwest::Response;
+use std::sync::atomic::Ordering;
+
+use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use super::{MAX_REPLY_BYTES, MAX_STREAM_BYTES, Models, has_error, lacks_choices};
+use super::{MAX_REPLY_BYTES, MAX_STREAM_BYTES, Models, Streaming, has_error, lacks_choices};
 use crate::llm::api::Api;
 use crate::llm::error::SubCallError;
 use crate::llm::failure::{Cost, Failure, Retry, unusable};
@@ -44,6 +46,8 @@ struct StreamedReply<'a> {
     events: sse::Events,
     streamed: Streamed,
     bytes: usize,
+    /// The body, where it begins as a document instead of events, whatever its type says.
+    document: Vec<u8>,
     /// True once the server has said that the stream is over.
     is_over: bool,
     /// The moment until which something else is waited for, once the reply has ended. Comments, which keep a connection open, do not
@@ -54,15 +58,21 @@ struct StreamedReply<'a> {
 impl<'a> StreamedReply<'a> {
     fn new(models: &'a Models) -> Self {
         let (events, streamed) = (sse::Events::default(), models.api.streamed());
-        Self { models, events, streamed, bytes: 0, is_over: false, until: None }
+        Self { models, events, streamed, bytes: 0, document: Vec::new(), is_over: false, until: None }
     }
 
     fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
         let models = self.models;
         let mut ended = Vec::new();
-        self.events.add(chunk, |data| ended.push(data));
+        let is_document =
+            !self.document.is_empty() || self.bytes == 0 && chunk.trim_ascii_start().starts_with(b"{");
+        if is_document {
+            self.document.extend_from_slice(chunk);
+        } else {
+            self.events.add(chunk, |data| ended.push(data));
+        }
         self.bytes += chunk.len();
-        if self.bytes > MAX_STREAM_BYTES || self.events.pending() > MAX_REPLY_BYTES {
+        if self.bytes > MAX_STREAM_BYTES || self.events.pending().max(self.document.len()) > MAX_REPLY_BYTES {
             return Err(unusable(format!("it is over {} MiB", MAX_STREAM_BYTES >> 20)));
         }
         for data in &ended {
@@ -81,7 +91,8 @@ impl<'a> StreamedReply<'a> {
             if is_whole && error.is_some() {
                 continue;
             }
-            let failure = error.map(|error| models.failed_midway(&error));
+            let own_fault = StatusCode::INTERNAL_SERVER_ERROR;
+            let failure = error.map(|error| models.refused(error.status.unwrap_or(own_fault), None, &error));
             self.streamed.add(piece);
             if let Some(failure) = failure {
                 let (body, text) = std::mem::replace(&mut self.streamed, models.api.streamed()).into_body();
@@ -96,9 +107,17 @@ impl<'a> StreamedReply<'a> {
     }
 
     fn end(self) -> Result<Reply, Failure> {
+        let Self { models, document, .. } = self;
+        if !document.is_empty() {
+            if models.streams.load(Ordering::Relaxed) {
+                models.note_streaming(Streaming::Whole);
+            }
+            return models.reply(models.json(&document)?, "");
+        }
+        models.note_streaming(Streaming::InPieces);
         if self.streamed.is_whole() || self.streamed.is_whole_at_end(self.is_over) {
             let (body, text) = self.streamed.into_body();
-            return self.models.reply(body, &text);
+            return models.reply(body, &text);
         }
         let error = SubCallError::Broken("the stream ended before the reply".to_owned());
         Err(Failure::new(error, Cost::Unknown, Retry::After(None)))

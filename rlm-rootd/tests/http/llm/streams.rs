@@ -168,6 +168,35 @@ async fn a_stream_that_ends_in_order_with_its_usage_needs_no_reason() {
 }
 
 #[tokio::test]
+async fn a_whole_reply_is_read_whatever_its_type_says() {
+    let reply = json!({"choices": [{"index": 0, "message": {"content": "a"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 10, "completion_tokens": 5}});
+    for rest in ["", "\n\ndata: [DONE]\n\n"] {
+        for kind in ["text/event-stream", "application/json"] {
+            let rule = Rule::any().body(format!("\n{reply}{rest}")).header("content-type", kind);
+            let (text, requests) = answer([rule]).await;
+            assert_eq!((text.as_str(), requests.len()), ("a", 1), "{kind} {rest:?}");
+        }
+    }
+    let error = json!({"error": {"message": "busy", "code": 503}});
+    let rule = Rule::any().body(error.to_string()).header("content-type", "text/event-stream");
+    assert_eq!(answer([rule]).await.0, "! the model's server answered 503: busy");
+}
+
+#[tokio::test]
+async fn an_error_without_a_code_within_a_stream_is_a_failure_of_the_server() {
+    let aborted = || events(&[piece("a"), json!({"error": {"message": "The operation was aborted"}})]).once();
+    let model = ScriptedModel::start([aborted(), aborted(), aborted(), Rule::any().in_pieces()]);
+    let sub_llm = setup(&model).with(|it| it.config.retries.max = 3).start();
+    assert_eq!(ask_one(&sub_llm, "p").await, "re: p");
+    let told = answer([events(&[json!({"error": {"message": "The operation was aborted"}})])]).await.0;
+    assert_eq!(told, "! the model's server answered 500: The operation was aborted");
+    // A call that the server could not read is sampled once more.
+    let unread = events(&[json!({"error": {"message": "no", "code": "tool_use_failed"}})]);
+    let (_, requests) = answer([unread]).await;
+    assert_eq!(requests.len(), 2);
+}
+
+#[tokio::test]
 async fn a_stream_is_known_by_its_first_bytes_whatever_its_type_says() {
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
     for begin in ["", "event: message\n"] {

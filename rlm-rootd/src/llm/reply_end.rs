@@ -19,6 +19,8 @@ const ENDS: &[(&str, ReplyEnd)] = &[
     ("prohibited_content", Filtered),
     ("blocklist", Filtered),
     ("spii", Filtered),
+    // Bedrock (aws-samples/bedrock-access-gateway passes it on): the text is that of the guardrail.
+    ("guardrail_intervened", Filtered),
     // Z.ai (<https://docs.z.ai/api-reference/llm/chat-completion>).
     ("sensitive", Filtered),
     ("refusal", Refused),
@@ -63,8 +65,11 @@ impl ReplyEnd {
     /// The end that a finish reason tells.
     #[must_use]
     pub fn of(finish_reason: Option<&str>) -> Self {
-        let reason = finish_reason.unwrap_or_default().to_ascii_lowercase();
-        ENDS.iter().find(|(beginning, _)| reason.starts_with(beginning)).map_or(Done, |(_, end)| *end)
+        let reason = finish_reason.unwrap_or_default().as_bytes();
+        let begins_with = |beginning: &str| {
+            reason.get(..beginning.len()).is_some_and(|start| start.eq_ignore_ascii_case(beginning.as_bytes()))
+        };
+        ENDS.iter().find(|(beginning, _)| begins_with(beginning)).map_or(Done, |(_, end)| *end)
     }
 
     /// True for a reply that is cut off at a limit.
@@ -99,6 +104,9 @@ mod tests {
             ("insufficient_system_resource", Failed),
             ("abort", Failed),
             ("sensitive", Filtered),
+            ("GUARDRAIL_INTERVENED", Filtered),
+            ("lengthé", Cut),
+            ("lengt", Done),
         ] {
             assert_eq!(ReplyEnd::of(Some(reason)), end, "{reason}");
         }

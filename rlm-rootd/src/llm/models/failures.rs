@@ -46,14 +46,15 @@ impl Models {
         };
         let is_of = |kind: ErrorKind| kind.is_of(&error.words);
         // Such a limit is that of an account, whatever the model.
-        let passes = self.rules(self.model()).pause_after(&error.words);
+        let rules = self.rules(self.model());
+        let passes = rules.pause_after(&error.words).filter(|_| status == StatusCode::TOO_MANY_REQUESTS);
         let has_no_credit = passes.is_none() && is_of(ErrorKind::NoCredit);
         let message = if has_no_credit { format!("{message} ({NO_CREDIT})") } else { message };
         let message = self.naming_proxy(message);
         let is_own_fault = matches!(status.as_u16(), 500 | 501);
         let retry = if has_no_credit || is_own_fault && REFUSALS.into_iter().any(is_of) {
             Retry::Never
-        } else if matches!(status.as_u16(), 408 | 429)
+        } else if matches!(status.as_u16(), 408 | 409 | 425 | 429)
             || status.is_server_error()
             || passes.is_some()
             || is_of(ErrorKind::Overloaded)

@@ -45,6 +45,8 @@ async fn passing_failures_are_tried_again() {
     for rule in [
         Rule::any().status(429, "slow down"),
         Rule::any().status(408, "too slow"),
+        Rule::any().status(409, "locked"),
+        Rule::any().status(425, "too early"),
         Rule::any().status(503, "busy"),
         // Groq, where its flex tier is full.
         Rule::any().status(498, "").body(r#"{"error": {"message": "full", "code": "capacity_exceeded"}}"#),
@@ -140,6 +142,16 @@ async fn a_limit_that_passes_at_this_server_is_waited_for() {
     assert_eq!(ask_one(&sub_llm.start(), "p").await, "re: p");
     let [first, second] = &model.finish()[..] else { panic!("more or fewer than two requests") };
     assert!((second.at - first.at).as_millis() >= 1000);
+}
+
+#[tokio::test]
+async fn a_free_tier_that_is_used_up_is_not_a_limit_that_passes() {
+    let error = json!({"error": {"message": "Disable the free tier.", "code": "AllocationQuota.FreeTierOnly"}});
+    let model = ScriptedModel::start([Rule::any().status(403, "").body(error.to_string())]);
+    let sub_llm = setup(&model).with(|it| it.config.server = Some("dashscope".to_owned())).start();
+    let told = "! the model's server answered 403: Disable the free tier. (the account has no credit)";
+    assert_eq!(ask_one(&sub_llm, "p").await, told);
+    assert_eq!(model.finish().len(), 1);
 }
 
 #[tokio::test]

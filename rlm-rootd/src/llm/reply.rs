@@ -18,14 +18,22 @@ const MAX_TOKENS: u64 = 1 << 31;
 /// Largest cost that we believe from a server, for a request.
 const MAX_COST_USD: f64 = 1e4;
 
-/// Places of the tokens of a prompt that were read from the server's cache: OpenAI and most others, DeepSeek, Moonshot.
-const CACHED: [&str; 3] = ["prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens", "cached_tokens"];
+/// Places of the tokens of a prompt that were read from the server's cache: OpenAI and most others, DeepSeek, Moonshot, proxies of
+/// Anthropic's models.
+const CACHED: [&str; 4] = [
+    "prompt_tokens_details.cached_tokens",
+    "prompt_cache_hit_tokens",
+    "cached_tokens",
+    "cache_read_input_tokens",
+];
 
-/// Places of a prompt's tokens that were written to the cache: OpenAI, OpenRouter and our own Anthropic wire, LiteLLM, DashScope.
-const CACHE_WRITE: [&str; 3] = [
+/// Places of a prompt's tokens that were written to the cache: OpenAI, OpenRouter and our own Anthropic wire, LiteLLM, DashScope,
+/// proxies of Anthropic's models.
+const CACHE_WRITE: [&str; 4] = [
     "prompt_tokens_details.cache_write_tokens",
     "prompt_tokens_details.cache_creation_tokens",
     "prompt_tokens_details.cache_creation_input_tokens",
+    "cache_creation_input_tokens",
 ];
 
 /// Places of the tokens among those that the cache keeps for an hour: LiteLLM and our own Anthropic wire.
@@ -188,9 +196,19 @@ impl Reply {
         let usage = self.reported_usage();
         let reported = |place: &&str| Some(count(at(usage?, place)?)?.min(MAX_TOKENS));
         let first = |places: &[&str]| places.iter().find_map(reported);
+        let (cached, written) = (first(&CACHED).unwrap_or(0), first(&CACHE_WRITE).unwrap_or(0));
+        let (prompt, completion) = (first(&["prompt_tokens"]), first(&["completion_tokens"]));
+        // Proxies of Anthropic's models leave out what the cache has read or written, as Anthropic does (Portkey-AI/gateway#1754,
+        // decolua/9router#2658). Portkey's total has it.
+        let is_without_cache = |prompt: u64| {
+            let sum = prompt + completion.unwrap_or(0) + cached + written;
+            cached.max(written) > prompt || cached + written > 0 && first(&["total_tokens"]) == Some(sum)
+        };
+        let prompt =
+            prompt.map(|prompt| prompt + if is_without_cache(prompt) { cached + written } else { 0 });
         // No prompt is empty: servers that do not count say 0.
-        let prompt = first(&["prompt_tokens"]).filter(|tokens| *tokens > 0);
-        let completion = first(&["completion_tokens"]).filter(|tokens| *tokens > 0 || prompt.is_some());
+        let prompt = prompt.filter(|tokens| *tokens > 0);
+        let completion = completion.filter(|tokens| *tokens > 0 || prompt.is_some());
         // Gemini and xAI count reasoning only in the total.
         let beyond_prompt =
             first(&["total_tokens"]).zip(prompt).map(|(total, prompt)| total.saturating_sub(prompt));
@@ -206,8 +224,8 @@ impl Reply {
             .or_else(|| Some(amount("cost_in_usd_ticks")? / TICKS_PER_USD));
         let prompt_tokens = prompt.unwrap_or(estimate.prompt_tokens);
         let completion_tokens = completion.unwrap_or_else(|| self.completion_tokens());
-        let cached_tokens = first(&CACHED).unwrap_or(0).min(prompt_tokens);
-        let cache_write_tokens = first(&CACHE_WRITE).unwrap_or(0).min(prompt_tokens - cached_tokens);
+        let cached_tokens = cached.min(prompt_tokens);
+        let cache_write_tokens = written.min(prompt_tokens - cached_tokens);
         Usage {
             prompt_tokens,
             completion_tokens,
@@ -274,6 +292,22 @@ mod tests {
         assert_eq!(usage(litellm), Usage { cache_write_tokens: 30, hour_cache_write_tokens: 20, ..base() });
         let deepseek = json!({"prompt_tokens": 100, "completion_tokens": 10, "prompt_cache_hit_tokens": 64});
         assert_eq!(usage(deepseek), Usage { cached_tokens: 64, ..base() });
+        // Portkey, as it reads the cache and as it writes it, and 9router.
+        let read = Usage { cached_tokens: 900, ..Usage::new(1000, 10) };
+        let written = Usage { cache_write_tokens: 900, ..Usage::new(1000, 10) };
+        for (counts, expected) in [
+            (json!({"total_tokens": 1010, "cache_read_input_tokens": 900}), read),
+            (json!({"total_tokens": 1010, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 900}), written),
+            (json!({"total_tokens": 110, "prompt_tokens_details": {"cached_tokens": 900}}), read),
+            (
+                json!({"total_tokens": 200, "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30}}),
+                Usage { cached_tokens: 60, cache_write_tokens: 30, ..Usage::new(190, 10) },
+            ),
+        ] {
+            let mut reported = json!({"prompt_tokens": 100, "completion_tokens": 10});
+            reported.as_object_mut().unwrap().extend(counts.as_object().unwrap().clone());
+            assert_eq!(usage(reported), expected, "{counts}");
+        }
         assert_eq!(usage(json!({"prompt_tokens": 100.0, "completion_tokens": 10.0})), base());
         assert!(usage(json!({"prompt_tokens": 100.5, "completion_tokens": -1.0})).is_estimated);
         let gemini = json!({"prompt_tokens": 100, "completion_tokens": 1, "total_tokens": 110});

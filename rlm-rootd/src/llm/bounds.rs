@@ -7,6 +7,9 @@ use serde_json::{Map, Value as Json};
 /// Fewest tokens of a completion that are worth a request.
 pub const LEAST_COMPLETION: u64 = 256;
 
+/// Tokens of a completion where it needs a bound and nobody has set one. Thinking that has a budget of its own comes on top.
+pub(super) const DEFAULT_COMPLETION: u64 = 4096;
+
 /// Fields that bound the tokens of a completion.
 const MAX_TOKENS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 
@@ -20,6 +23,12 @@ const BEYOND: [&str; 4] = ["best_of", "min_tokens", "max_new_tokens", "n_predict
 /// The bound on a completion. If a request has both fields, servers use one of them.
 pub(super) fn bound(fields: &Map<String, Json>) -> Option<u64> {
     MAX_TOKENS.iter().filter_map(|name| fields.get(*name)?.as_u64()).max()
+}
+
+/// The tokens that a user gives the model to think with: Claude's, whose bound on a completion must be above them, and Qwen's.
+pub(super) fn thinking_budget(fields: &Map<String, Json>) -> u64 {
+    let of_claude = fields.get("thinking").and_then(|thinking| thinking.get("budget_tokens"));
+    of_claude.or_else(|| fields.get("thinking_budget")).and_then(Json::as_u64).unwrap_or(0)
 }
 
 /// Lowers the bounds so that all choices together have at most so many tokens.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value as Json};
 
-use super::bounds::LEAST_COMPLETION;
+use super::bounds::{LEAST_COMPLETION, thinking_budget};
 use super::error::{SubCallError, SubLlmError};
 use super::message::{ChatMessage, as_reply};
 use super::models::Models;
@@ -62,7 +62,7 @@ impl HttpModel {
         let id = new_request_id();
         let request_id = Some(id.clone());
         let mut sent = llm.request((&batch_id, 0, 0, id), fields(request), messages);
-        sent.least_completion = Some(LEAST_COMPLETION);
+        sent.least_completion = Some(LEAST_COMPLETION.saturating_add(thinking_budget(&sent.fields)));
         sent.estimate = of_request(sent.estimate, request);
         sent.room = request.room;
         sent.observer = observer;

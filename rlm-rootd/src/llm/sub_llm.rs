@@ -7,7 +7,9 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
 
-use super::bounds::{LEAST_COMPLETION, bound, check_bounds, choices};
+use super::bounds::{
+    DEFAULT_COMPLETION, LEAST_COMPLETION, bound, check_bounds, choices, thinking_budget,
+};
 use super::boxed::last_boxed;
 use super::error::{SubCallError, SubLlmError};
 use super::exchange::{Request, Sender};
@@ -45,7 +47,8 @@ pub struct SubLlmOptions {
     /// Extra fields of each request, such as `temperature`. Requests through the proxy can override them.
     pub sampling: Map<String, Json>,
     /// `max_tokens` of a request that has neither `max_tokens` nor `max_completion_tokens`, if the budget needs a
-    /// bound; 4096 by default. If the budget has less left, it is the rest of the budget, down to [`LEAST_COMPLETION`].
+    /// bound; 4096 by default. If the budget has less left, it is the rest of the budget, down to [`LEAST_COMPLETION`]. The tokens that
+    /// a user gives the model to think with come on top of both.
     pub default_max_tokens: u64,
     /// Receives a record of each request; none by default.
     pub recorder: Option<Arc<dyn Recorder>>,
@@ -62,7 +65,7 @@ impl Default for SubLlmOptions {
             tools: Vec::new(),
             max_tool_turns: 8,
             sampling: Map::new(),
-            default_max_tokens: 4096,
+            default_max_tokens: DEFAULT_COMPLETION,
             recorder: None,
         }
     }
@@ -229,7 +232,7 @@ impl SubLlm {
         let mut fields = self.fields(fields);
         let estimate = self.estimate(&fields, messages);
         fields.insert("model".to_owned(), (*self.model).into());
-        let least_completion = (!is_bounded).then_some(LEAST_COMPLETION);
+        let least_completion = (!is_bounded).then(|| LEAST_COMPLETION.saturating_add(thinking_budget(&fields)));
         Request {
             batch_id,
             index,
@@ -252,7 +255,8 @@ impl SubLlm {
             }
         }
         if bound(&fields).is_none() && self.sender.ledger.bounds_completions() {
-            fields.insert("max_tokens".to_owned(), self.options.default_max_tokens.into());
+            let most = self.options.default_max_tokens.saturating_add(thinking_budget(&fields));
+            fields.insert("max_tokens".to_owned(), most.into());
         }
         fields
     }

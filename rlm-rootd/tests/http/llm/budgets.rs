@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rlm_rootd::{Budget, Ledger, Models, Price, Prices, SubLlm, SubLlmOptions, Usage};
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use serde_json::json;
 
 use super::{ask, echoes, prompts, setup, soon};
 
@@ -45,6 +46,26 @@ async fn tokens_are_never_overrun_however_many_calls_run_at_once() {
     assert!(requests.iter().all(|request| request.body["max_tokens"] == 100));
     let error = "! budget exhausted: the call may need 137 tokens, 136 of 10000 are left";
     assert_eq!(answers.iter().filter(|answer| *answer == error).count(), 500 - requests.len(), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_bound_that_a_budget_needs_is_above_the_tokens_to_think_with() {
+    for sampling in [json!({"thinking": {"budget_tokens": 8000}}), json!({"thinking_budget": 8000})] {
+        let model = ScriptedModel::start([Rule::any().usage(37, 9000)]);
+        let sub_llm = setup(&model).with(|it| {
+            it.options.parallelism = 1;
+            it.options.default_max_tokens = 1000;
+            it.options.sampling = sampling.as_object().unwrap().clone();
+            it.budget.tokens = Some(18_000);
+        });
+        let answers = ask(&sub_llm.start(), vec!["a".to_owned(); 3]).await;
+        assert!(answers[2].starts_with("! budget exhausted"), "{answers:?}");
+        let requests = model.finish();
+        let bounds: Vec<_> =
+            requests.iter().map(|request| request.body["max_tokens"].as_u64().unwrap()).collect();
+        // The second takes all that is left.
+        assert!(matches!(bounds[..], [9000, 8256..9000]), "{bounds:?} with {sampling}");
+    }
 }
 
 #[tokio::test]

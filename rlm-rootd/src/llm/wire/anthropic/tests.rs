@@ -304,6 +304,8 @@ fn fields_have_their_names_here() {
         "temperature": 0.5, "top_k": 3, "service_tier": "auto", "n": 2, "metadata": {"user_id": "a"}, "max_tokens": 9,
     });
     assert_eq!(options(unchanged.clone()), unchanged);
+    let thinking = json!({"type": "enabled", "budget_tokens": 32_000});
+    assert_eq!(options(json!({"thinking": thinking}))["max_tokens"], 36_096);
     let translated = options(json!({
         "max_tokens": null, "max_completion_tokens": 7, "temperature": null, "stop": ["a", "b"], "user": "ignored",
         "metadata": {"user_id": "a"}, "output_config": {"effort": "low"}, "n": 1, "tools": [], "tool_choice": "auto",

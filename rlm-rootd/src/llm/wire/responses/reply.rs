@@ -61,13 +61,16 @@ fn finish_reason(native: &Map<String, Json>, output: &[Json]) -> &'static str {
 /// The message that these items make.
 fn message(output: Vec<Json>) -> Json {
     let of_kind = |kind: &'static str| output.iter().filter(move |item| item["type"] == kind);
-    let texts = |kind, field| of_kind("message").map(move |item| joined(&item["content"], kind, field, ""));
-    let content = paragraphs(texts("output_text", "text"));
+    let text = |item: &Json| joined(&item["content"], "output_text", "text", "");
+    // Commentary before an answer is not a part of it.
+    let answers = of_kind("message").filter(|item| item["phase"] != "commentary");
+    let content = paragraphs(answers.map(text)).or_else(|| paragraphs(of_kind("message").map(text)));
     let mut message =
         Map::from_iter([("role".to_owned(), "assistant".into()), ("content".to_owned(), content.into())]);
     let mut add =
         |name: &str, value: Option<Json>| message.extend(value.map(|value| (name.to_owned(), value)));
-    add("refusal", paragraphs(texts("refusal", "refusal")).map(Json::from));
+    let refusal = |item: &Json| joined(&item["content"], "refusal", "refusal", "");
+    add("refusal", paragraphs(of_kind("message").map(refusal)).map(Json::from));
     add("reasoning_content", paragraphs(of_kind("reasoning").map(thoughts)).map(Json::from));
     let calls: Vec<Json> = of_kind("function_call").map(call).collect();
     add("tool_calls", (!calls.is_empty()).then(|| calls.into()));

@@ -231,6 +231,20 @@ fn a_reply_is_a_chat_completion_that_keeps_its_items() {
 }
 
 #[test]
+fn commentary_is_not_a_part_of_the_answer_behind_it() {
+    let message = |phase: &str, text: &str| {
+        let content = [json!({"type": "output_text", "text": text})];
+        json!({"type": "message", "role": "assistant", "phase": phase, "content": content})
+    };
+    let items = [message("commentary", "I look."), message("final_answer", "Paris")];
+    for (output, expected) in [(&items[..], "Paris"), (&items[..1], "I look.")] {
+        let body = reply(json!({"output": output})).unwrap();
+        let message = &body["choices"][0]["message"];
+        assert_eq!((&message["content"], &message["responses"]["output"]), (&json!(expected), &json!(output)));
+    }
+}
+
+#[test]
 fn items_go_back_unchanged_and_the_input_only_grows() {
     let mut messages =
         vec![json!({"role": "system", "content": "Be brief."}), json!({"role": "user", "content": "Hi"})];

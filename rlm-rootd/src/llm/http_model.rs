@@ -180,7 +180,7 @@ fn refused_field<'a>(error: &SubCallError, sampling: &'a Map<String, Json>) -> O
 
 /// True if a server refuses a request for its tools.
 fn refuses_tools(error: &SubCallError) -> bool {
-    matches!(error, SubCallError::Status { status: 400 | 404 | 422 | 500 | 501, message } if ErrorKind::NoTools.is_of(message))
+    matches!(error, SubCallError::Status { status: 400 | 404 | 405 | 422 | 500 | 501, message } if ErrorKind::NoTools.is_of(message))
 }
 
 /// True if a server refuses a request with images, perhaps because of them: servers word that in too many ways to know.

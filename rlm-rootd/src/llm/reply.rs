@@ -297,7 +297,10 @@ mod tests {
         let written = Usage { cache_write_tokens: 900, ..Usage::new(1000, 10) };
         for (counts, expected) in [
             (json!({"total_tokens": 1010, "cache_read_input_tokens": 900}), read),
-            (json!({"total_tokens": 1010, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 900}), written),
+            (
+                json!({"total_tokens": 1010, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 900}),
+                written,
+            ),
             (json!({"total_tokens": 110, "prompt_tokens_details": {"cached_tokens": 900}}), read),
             (
                 json!({"total_tokens": 200, "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30}}),

@@ -67,7 +67,9 @@ impl ReplyEnd {
     pub fn of(finish_reason: Option<&str>) -> Self {
         let reason = finish_reason.unwrap_or_default().as_bytes();
         let begins_with = |beginning: &str| {
-            reason.get(..beginning.len()).is_some_and(|start| start.eq_ignore_ascii_case(beginning.as_bytes()))
+            reason
+                .get(..beginning.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(beginning.as_bytes()))
         };
         ENDS.iter().find(|(beginning, _)| begins_with(beginning)).map_or(Done, |(_, end)| *end)
     }

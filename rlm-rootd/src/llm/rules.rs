@@ -27,6 +27,12 @@ const BOUNDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 /// The longest completion of a server that needs a bound, where none is set.
 const LONGEST_COMPLETION: u64 = 32_000;
 
+/// Words that refuse tools.
+const REFUSING_TOOLS: [&str; 4] = ["not support", "n't support", "unsupported", "not enabled"];
+
+/// Longest distance between words that refuse tools and a word for them, in bytes.
+const NEAR_BYTES: usize = 48;
+
 /// The table of servers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -99,7 +105,10 @@ impl ErrorKind {
             Self::ContextFull => has_any(text, &errors.context_full) && !Self::NotContextFull.is_of(text),
             Self::NotContextFull => has_any(text, &errors.not_context_full),
             Self::NoCredit => has_any(text, &errors.no_credit),
-            Self::NoTools => has_any(text, &errors.no_tools),
+            Self::NoTools => {
+                let is_refused = has_any(text, &errors.no_tools) || refused_tools(text).is_some();
+                is_refused && !Self::OtherWire.is_of(text)
+            }
             Self::NoImages => has_any(text, &errors.no_images),
             Self::Overloaded => has_any(text, &errors.overloaded),
             Self::BadCall => has_any(text, &errors.bad_call),
@@ -380,12 +389,32 @@ pub(super) fn names_word(text: &str, name: &str) -> bool {
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + name.len()..].starts_with(is_part))
 }
 
+/// The place of a text's refusal of tools: a word for them stands near one that refuses, in the same sentence.
+fn refused_tools(text: &str) -> Option<usize> {
+    let text = text.to_ascii_lowercase();
+    let is_tool = |word: &str| {
+        let behind = ["tool", "function"].into_iter().find_map(|name| word.strip_prefix(name));
+        behind.is_some_and(|behind| behind.is_empty() || behind == "s" || behind.starts_with('_'))
+    };
+    let has_tool =
+        |part: &str| part.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').any(is_tool);
+    let is_refused = |(at, words): &(usize, &str)| {
+        let (before, after) = (&text[..*at], &text[at + words.len()..]);
+        let before = &before[before.ceil_char_boundary(at.saturating_sub(NEAR_BYTES))..];
+        let after = &after[..after.floor_char_boundary(NEAR_BYTES)];
+        before.rsplit(". ").next().is_some_and(has_tool) || after.split(". ").next().is_some_and(has_tool)
+    };
+    let places = REFUSING_TOOLS.iter().flat_map(|words| text.match_indices(words));
+    let place = places.filter(is_refused).map(|(at, _)| at).min()?;
+    Some(text.floor_char_boundary(place.saturating_sub(NEAR_BYTES)))
+}
+
 /// The place of the words by which the kind of an error is known. Overload does not count.
 pub(super) fn telling_part(text: &str) -> Option<usize> {
     let (errors, text) = (&TABLE.errors, text.to_ascii_lowercase());
     let ErrorTexts { context_full, not_context_full, no_tools, no_images, other_wire, .. } = errors;
     let parts = [context_full, not_context_full, no_tools, no_images, other_wire];
-    parts.into_iter().flatten().find_map(|part| text.find(part.as_str()))
+    parts.into_iter().flatten().find_map(|part| text.find(part.as_str())).or_else(|| refused_tools(&text))
 }
 
 /// True if a text fits a pattern, in which `*` stands for any characters.

@@ -7,9 +7,7 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
 
-use super::bounds::{
-    DEFAULT_COMPLETION, LEAST_COMPLETION, bound, check_bounds, choices, thinking_budget,
-};
+use super::bounds::{DEFAULT_COMPLETION, LEAST_COMPLETION, bound, check_bounds, choices, thinking_budget};
 use super::boxed::last_boxed;
 use super::error::{SubCallError, SubLlmError};
 use super::exchange::{Request, Sender};
@@ -232,7 +230,8 @@ impl SubLlm {
         let mut fields = self.fields(fields);
         let estimate = self.estimate(&fields, messages);
         fields.insert("model".to_owned(), (*self.model).into());
-        let least_completion = (!is_bounded).then(|| LEAST_COMPLETION.saturating_add(thinking_budget(&fields)));
+        let least_completion =
+            (!is_bounded).then(|| LEAST_COMPLETION.saturating_add(thinking_budget(&fields)));
         Request {
             batch_id,
             index,

@@ -215,6 +215,7 @@ fn texts_of_errors_say_what_they_are_about() {
         ("Your credit balance is too low to access the Anthropic API.", NoCredit),
         ("code tool_use_failed: Failed to call a function", BadCall),
         ("To use function tools, use /v1/responses or set reasoning_effort", OtherWire),
+        ("Function tools with reasoning_effort are not supported for m. Please use /v1/responses", OtherWire),
     ] {
         let kinds = [ContextFull, NoCredit, NoTools, Overloaded, BadCall, OtherWire]
             .into_iter()
@@ -224,4 +225,35 @@ fn texts_of_errors_say_what_they_are_about() {
     let limit =
         "Request too large for model m on tokens per minute (TPM): Limit 12000; maximum context length";
     assert!(!ContextFull.is_of(limit));
+}
+
+#[test]
+fn a_text_that_refuses_tools_names_them_beside_words_that_refuse() {
+    for text in [
+        "tools is not supported in this model. For a list of supported models, refer to https://a.org",
+        "`tool calling` is not supported with this model",
+        "litellm.UnsupportedParamsError: x does not support parameters: ['tools'], for model=m",
+        "deepinfra error: Tool calling is not supported for model: mistralai/Mistral-Small-24B-Instruct-2501",
+        "model features function calling not support",
+        "Function call is not supported for this model.",
+        "Unsupported tool_call_parser: None",
+        "This model doesn't support tool use.",
+        "Function calling is not enabled for models/gemma-3-27b-it",
+        "No endpoints found that support tool use",
+    ] {
+        assert!(ErrorKind::NoTools.is_of(text), "{text}");
+        // The words are not cut off.
+        let long = format!("{}{text}", "é. ".repeat(200));
+        assert!(ErrorKind::NoTools.is_of(&long[telling_part(&long).unwrap()..]), "{text}");
+    }
+    for text in [
+        "Unsupported parameter: 'parallel_tool_calls'",
+        "This functionality is not supported",
+        "The model is not supported. Tools are documented at https://a.org",
+        "image input is not supported, whatever this request of yours asks of the model or of any of its tools",
+        "messages: unexpected `tool_use_id` found in `tool_result` blocks",
+        "Invalid schema for function 'f': In context=(), object schema missing properties",
+    ] {
+        assert!(!ErrorKind::NoTools.is_of(text), "{text}");
+    }
 }

@@ -117,6 +117,7 @@ async fn refusals_with_the_status_of_a_passing_failure_are_not_either() {
         (Rule::any().status(429, "").body(quota.to_string()), no_quota),
         (Rule::any().status(500, "image input is not supported"), "500: image input is not supported"),
         (Rule::any().status(500, "tools param requires --jinja"), "500: tools param requires --jinja"),
+        (Rule::any().status(500, "Unsupported tool_call_parser: x"), "500: Unsupported tool_call_parser: x"),
         (Rule::any().status(500, "exceeds the context size"), "500: exceeds the context size"),
         (
             Rule::any().body(r#"{"base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}}"#),
@@ -146,7 +147,8 @@ async fn a_limit_that_passes_at_this_server_is_waited_for() {
 
 #[tokio::test]
 async fn a_free_tier_that_is_used_up_is_not_a_limit_that_passes() {
-    let error = json!({"error": {"message": "Disable the free tier.", "code": "AllocationQuota.FreeTierOnly"}});
+    let error =
+        json!({"error": {"message": "Disable the free tier.", "code": "AllocationQuota.FreeTierOnly"}});
     let model = ScriptedModel::start([Rule::any().status(403, "").body(error.to_string())]);
     let sub_llm = setup(&model).with(|it| it.config.server = Some("dashscope".to_owned())).start();
     let told = "! the model's server answered 403: Disable the free tier. (the account has no credit)";

@@ -240,7 +240,10 @@ fn commentary_is_not_a_part_of_the_answer_behind_it() {
     for (output, expected) in [(&items[..], "Paris"), (&items[..1], "I look.")] {
         let body = reply(json!({"output": output})).unwrap();
         let message = &body["choices"][0]["message"];
-        assert_eq!((&message["content"], &message["responses"]["output"]), (&json!(expected), &json!(output)));
+        assert_eq!(
+            (&message["content"], &message["responses"]["output"]),
+            (&json!(expected), &json!(output))
+        );
     }
 }
 

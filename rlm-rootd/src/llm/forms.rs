@@ -11,12 +11,13 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value as Json};
 
+use self::apart::{begins_with_thought, behind_thought};
 pub use self::fences::{Fenced, fenced};
 use self::json::whole_json;
-pub(super) use self::scanner::begins_with_thought;
 use self::scanner::{Part, parts};
 pub use self::written::WrittenCall;
 
+mod apart;
 mod fences;
 mod json;
 mod readers;
@@ -51,6 +52,15 @@ pub fn without_thoughts(text: &str) -> Cow<'_, str> {
         kept.push_str(text);
     }
     Cow::Owned(kept)
+}
+
+/// The text without thoughts. Marks of thoughts in it are text, except where the server has repeated the thought, or has taken a mark
+/// that the thought speaks of for its end, so that the rest of the thought and its closing mark begin the text.
+pub(super) fn without_repeated_thoughts(text: &str) -> Cow<'_, str> {
+    if begins_with_thought(text) {
+        return without_thoughts(text);
+    }
+    behind_thought(text).map_or(text, |answer| answer.trim_start_matches(['\n', '\r'])).into()
 }
 
 /// The model's thoughts in a text, to show them. None if there are none.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json};
 
 use super::api::Api;
 use super::estimate::{PER_MESSAGE, fields_tokens, image_urls, is_data_url, message_tokens, text_bytes};
-use super::forms::{begins_with_thought, thoughts, without_thoughts};
+use super::forms::{thoughts, without_repeated_thoughts, without_thoughts};
 use super::reply_end::ReplyEnd;
 
 /// A message of a conversation in OpenAI's form, with its JSON text, so that a long conversation is not written again for each
@@ -153,15 +153,13 @@ pub(super) fn says_nothing(reply: &Json) -> bool {
         }
 }
 
-/// The text of a reply, without thoughts. Where reasoning came apart from it, marks of thoughts in the text are text, unless it begins
-/// with one: some servers repeat the reasoning there.
+/// The text of a reply, without thoughts. Where reasoning came apart from it, most marks of thoughts in it are text.
 #[must_use]
 pub fn reply_text(message: &Json) -> Option<String> {
     let text = message_text(message)?;
-    if reasoning_apart(message).is_some() && !begins_with_thought(&text) {
-        return Some(text);
-    }
-    Some(without_thoughts(&text).into_owned())
+    let is_apart = reasoning_apart(message).is_some();
+    let without = if is_apart { without_repeated_thoughts(&text) } else { without_thoughts(&text) };
+    Some(without.into_owned())
 }
 
 /// The readable reasoning of a reply, to show; None if it has none. Signatures and encrypted reasoning are never a part of it.
@@ -323,6 +321,35 @@ mod tests {
             assert_eq!(text(json!({}), content), alone);
             let apart = if content.trim().starts_with('<') { alone } else { content };
             assert_eq!(text(json!({"reasoning_content": "Hm."}), content), apart);
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_thought_that_a_server_has_split_too_early_is_not_text() {
+        let text = |content: &str| {
+            reply_text(&json!({"reasoning_content": "The parser looks for `", "content": content})).unwrap()
+        };
+        for (content, answer) in [
+            // ggml-org/llama.cpp#27661
+            (" in line 9.\n</think>\n\nLine 9.", "Line 9."),
+            ("</think>\n\nParis", "Paris"),
+            ("\n</THINK>\n\nParis", "Paris"),
+            // Vali-98/ChatterUI#503: GLM
+            (" in line 9.</think>\nLine 9.\n\nIt has `</think>`.", "Line 9.\n\nIt has `</think>`."),
+            (" so:\n```bash\nrm x\n```\nNo.\n</think>\n\nNothing.", "Nothing."),
+            ("still in thoughts.\n</think>", ""),
+        ] {
+            assert_eq!(text(content), answer);
+        }
+        for answer in [
+            "It ends with `</think>`.",
+            "It ends with </think> there.",
+            "Models write \"</think>\"\nat the end.",
+            "DeepSeek's prompt ends so:\n```\n<｜Assistant｜></think>\n```",
+            "A thought:\n<think>\nHm.\n</think>\nDone.",
+            "End the list [1, 2] < 3.",
+        ] {
+            assert_eq!(text(answer), answer);
         }
     }
 

@@ -10,7 +10,7 @@ use super::json::{first_json, whole_json};
 use super::written::{WrittenCall, checked, without_breaks};
 
 /// Longest name of a tool or parameter, and longest header of a harmony message, in bytes.
-const NEAR_BYTES: usize = 256;
+pub(super) const NEAR_BYTES: usize = 256;
 
 /// Marks around thoughts: those of SGLang's `reasoning_parser.py` and Open WebUI's `middleware.py`. Those in lower case are read in
 /// any, and tags may have attributes.
@@ -71,29 +71,12 @@ pub(super) enum Part<'a> {
     Calls(&'a str, Vec<WrittenCall>),
 }
 
-/// True if a text begins with the mark of a thought.
-pub(in crate::llm) fn begins_with_thought(text: &str) -> bool {
-    let text = text.trim_start();
-    let near = text[..text.floor_char_boundary(NEAR_BYTES)].to_ascii_lowercase();
-    THOUGHTS.iter().any(|(open, _)| opening_length(&near, &open.to_ascii_lowercase()).is_some())
-}
-
 pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
     // Most texts have no character that a mark begins with.
     if !text.contains(['<', '[', '◁']) {
         return vec![Part::Text(text)];
     }
-    let mut scanner = Scanner {
-        text,
-        lower: text.to_ascii_lowercase(),
-        at: 0,
-        end: 0,
-        kept: 0,
-        parts: Vec::new(),
-        values_end: 0,
-        found: HashMap::new(),
-        span: Span::default(),
-    };
+    let mut scanner = Scanner::new(text);
     scanner.scan(text.len());
     scanner.parts
 }
@@ -133,6 +116,20 @@ struct Block<'a> {
 }
 
 impl<'a> Scanner<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self {
+            text,
+            lower: text.to_ascii_lowercase(),
+            at: 0,
+            end: text.len(),
+            kept: 0,
+            parts: Vec::new(),
+            values_end: 0,
+            found: HashMap::new(),
+            span: Span::default(),
+        }
+    }
+
     fn scan(&mut self, end: usize) {
         let outer = std::mem::replace(&mut self.end, end);
         let mut block = None;
@@ -155,7 +152,7 @@ impl<'a> Scanner<'a> {
         match (block.as_mut(), fence) {
             (None, Some(fence)) => *block = Some(Block { fence, has_thought: false }),
             (Some(open), Some(fence)) if fence.closes(open.fence) => *block = None,
-            (Some(open), _) if !open.has_thought => match self.closing_mark(begin, line, open.fence) {
+            (Some(open), _) if !open.has_thought => match self.closing_mark(begin, line, Some(open.fence)) {
                 Some(mark) => {
                     self.at = mark.end;
                     self.end_thought(mark.start);
@@ -168,9 +165,14 @@ impl<'a> Scanner<'a> {
         true
     }
 
-    /// The mark in a line of an open block that ends a thought which the prompt has opened: at the beginning of the line, behind a
-    /// fence that could close the block, or at the end of the line. In quotes and in the middle of a line it is code.
-    fn closing_mark(&self, begin: usize, line: &str, open: Fence<'_>) -> Option<Range<usize>> {
+    /// The mark in a line that ends a thought which began before the text: at the beginning of the line, behind a fence that could close
+    /// the open block, or at the end of the line. In quotes and in the middle of a line it is code, or text.
+    pub(super) fn closing_mark(
+        &self,
+        begin: usize,
+        line: &str,
+        open: Option<Fence<'_>>,
+    ) -> Option<Range<usize>> {
         let place_of = |part: &str| begin + line.len() - part.len();
         let closing_at = |at: usize| {
             let mut marks = THOUGHTS.iter().map(|(_, close)| close);
@@ -178,10 +180,13 @@ impl<'a> Scanner<'a> {
             Some(at..at + close.len())
         };
         let code = without_indent(line);
-        let behind_fence = without_indent(code.trim_start_matches(open.char));
-        let is_fence = code.bytes().take_while(|byte| char::from(*byte) == open.char).count() >= open.length;
+        let behind_fence = |open: Fence<'_>| {
+            let behind = without_indent(code.trim_start_matches(open.char));
+            let length = code.bytes().take_while(|byte| char::from(*byte) == open.char).count();
+            closing_at(place_of(behind)).filter(|_| length >= open.length)
+        };
         let first = closing_at(place_of(code));
-        first.or_else(|| closing_at(place_of(behind_fence)).filter(|_| is_fence)).or_else(|| {
+        first.or_else(|| open.and_then(behind_fence)).or_else(|| {
             let end = begin + line.trim_end().len();
             let is_last = |close: &str| self.in_any_case(close)[begin..end].ends_with(close);
             let (_, close) = THOUGHTS.iter().find(|(_, close)| is_last(close))?;
@@ -191,7 +196,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    fn has_opening_mark(&self, part: Range<usize>) -> bool {
+    pub(super) fn has_opening_mark(&self, part: Range<usize>) -> bool {
         THOUGHTS.iter().any(|(open, _)| {
             let text = &self.in_any_case(open)[part.clone()];
             let name = open.strip_suffix('>').unwrap_or(open);
@@ -482,7 +487,7 @@ fn ends_in_quotes(code: &str) -> bool {
 }
 
 /// The length of an opening mark at the start of a text. A tag may have attributes.
-fn opening_length(text: &str, mark: &str) -> Option<usize> {
+pub(super) fn opening_length(text: &str, mark: &str) -> Option<usize> {
     if text.starts_with(mark) {
         return Some(mark.len());
     }

@@ -391,6 +391,16 @@ def no_system(request: Request) -> Refusal | None:
     return (400, openai_error("System role not supported")) if has_system else None
 
 
+def answers_have_names(request: Request) -> Refusal | None:
+    nameless = [message for message in request.body["messages"] if message["role"] == "tool" and "name" not in message]
+    return said("Tool message must have a 'name' field.") if nameless else None
+
+
+def no_tools(request: Request) -> Refusal | None:
+    words = "Tool calling is not supported for model: deepseek-ai/DeepSeek-R1"
+    return (405, {"detail": {"error": words}}) if "tools" in request.body else None
+
+
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}, "request_id": "req_1"}
 DISCONNECTED = {"code": 502, "message": "Provider disconnected", "metadata": {"error_type": "provider_unavailable"}}
 ROUTER = {"id": "gen-1", "object": "chat.completion.chunk", "model": "m", "choices": [], "error": DISCONNECTED}
@@ -475,6 +485,9 @@ HABITS = [
     Habit("roles in turns", "the templates of Mistral and Ministral, as llama.cpp and vLLM run them", rules=(in_turns,),
           dress=tagged, learns=1),
     Habit("no system prompt", "the template of Gemma 2", rules=(no_system,), learns=1),
+    Habit("names of answers", "su-kaka/gcli2api#200", rules=(answers_have_names,), learns=1,
+          allowed=("messages.name",)),
+    Habit("no tools", "AstrBotDevs/AstrBot#305", rules=(no_tools,), dress=fenced(""), learns=1),
     # Parts of replies in odd forms.
     Habit("code in fences", "models without tool calls", dress=fenced("")),
     Habit("thoughts in the text", "models without a parser", dress=fenced(f"<think>I try\n{WRONG_ANSWER}\n</think>")),

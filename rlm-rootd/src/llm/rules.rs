@@ -56,6 +56,7 @@ struct ErrorTexts {
     bad_call: Vec<String>,
     bad_arguments: Vec<String>,
     bad_content: Vec<String>,
+    nameless_answers: Vec<String>,
     other_wire: Vec<String>,
     refused_reasoning: Vec<String>,
 }
@@ -183,6 +184,9 @@ pub struct Rules {
     /// The form of arguments of calls; as they came by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<ArgumentsForm>,
+    /// True if the server refuses answers of tools without the tool's name.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub name_answers: bool,
     /// True if the server refuses calls without ids, so that they get ours.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fill_ids: bool,
@@ -307,6 +311,7 @@ impl Rules {
         self.null_content = others.null_content.or(self.null_content);
         self.arguments = others.arguments.or(self.arguments);
         self.omit_empty_replies |= others.omit_empty_replies;
+        self.name_answers |= others.name_answers;
         self.fill_ids |= others.fill_ids;
         self.join_users |= others.join_users;
         self.system_as_user |= others.system_as_user;

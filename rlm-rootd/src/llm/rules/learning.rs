@@ -157,6 +157,14 @@ impl Rules {
             self.fill_ids = true;
             return Some("calls without an id get one, since the server refuses them otherwise".to_owned());
         }
+        let has_answers = || refused.messages.iter().any(|message| message["role"] == "tool");
+        if !self.name_answers && has_any(error, &TABLE.errors.nameless_answers) && has_answers() {
+            self.name_answers = true;
+            return Some(
+                "answers of tools have the name of the tool, since the server refuses them otherwise"
+                    .to_owned(),
+            );
+        }
         let is_alternating = has_any(error, &TABLE.errors.alternating);
         let has_pair = |first: &str| {
             refused.messages.windows(2).any(|pair| pair[0]["role"] == first && pair[1]["role"] == "user")

@@ -130,6 +130,14 @@ fn fields_and_forms_of_replies_are_learned() {
         Some(ArgumentsForm::Json)
     );
     assert!(learned("messages[2].tool_calls[1].id: field required").fill_ids);
+    let answer = json!({"role": "tool", "tool_call_id": "a", "content": ""});
+    for words in [
+        "* GenerateContentRequest.contents[2].parts[0].function_response.name: Name cannot be empty.",
+        "Tool message must have a 'name' field.",
+        "Request contains an invalid argument.",
+    ] {
+        assert!(self::learned(&[words], json!({}), std::slice::from_ref(&answer)).name_answers, "{words}");
+    }
     assert_eq!(learned("Unexpected role 'user' after role 'tool'").user_after_tool.as_deref(), Some("Ok."));
     // Forms of conversations that chat templates want.
     let conversation = ["system", "user", "user", "tool", "user"].map(|role| json!({"role": role}));

@@ -74,7 +74,13 @@ fn rename_bound(fields: &mut Cow<'_, Map<String, Json>>, rules: &Rules) {
 
 /// The messages as this server takes them, and sentences on what was changed.
 fn adapted(messages: &[ChatMessage], rules: &Rules) -> (Vec<ChatMessage>, Vec<String>) {
-    let mut adapter = Adapter { rules, notes: Vec::new(), ids: VecDeque::new(), taken: HashSet::new() };
+    let mut adapter = Adapter {
+        rules,
+        notes: Vec::new(),
+        ids: VecDeque::new(),
+        names: VecDeque::new(),
+        taken: HashSet::new(),
+    };
     let mut adapted = Vec::with_capacity(messages.len());
     for (at, message) in messages.iter().enumerate() {
         if rules.omit_empty_replies && says_nothing(message) {
@@ -101,6 +107,8 @@ struct Adapter<'a> {
     notes: Vec<String>,
     /// New ids of the calls in the message before, for their answers, in order.
     ids: VecDeque<Option<String>>,
+    /// Names of the tools that are called there, where their answers need them.
+    names: VecDeque<Json>,
     taken: HashSet<String>,
 }
 
@@ -114,18 +122,29 @@ impl Adapter<'_> {
     fn message(&mut self, at: usize, message: &ChatMessage) -> ChatMessage {
         match message["role"].as_str() {
             Some("assistant") => self.reply(at, message),
-            Some("tool") => match self.ids.pop_front().flatten() {
-                Some(id) => {
-                    changed(message, |answer| drop(answer.insert("tool_call_id".to_owned(), id.into())))
-                }
-                None => message.clone(),
-            },
+            Some("tool") => self.answer(message),
             _ => message.clone(),
         }
     }
 
+    fn answer(&mut self, message: &ChatMessage) -> ChatMessage {
+        let (id, name) = (self.ids.pop_front().flatten(), self.names.pop_front());
+        if id.is_none() && name.is_none() {
+            return message.clone();
+        }
+        changed(message, |answer| {
+            answer.extend(id.map(|id| ("tool_call_id".to_owned(), id.into())));
+            if let Some(name) = name {
+                self.note("answers of tools have the name of the tool: the server refuses them otherwise");
+                answer.entry("name").or_insert(name);
+            }
+        })
+    }
+
     fn reply(&mut self, at: usize, message: &ChatMessage) -> ChatMessage {
         self.ids.clear();
+        let calls = message["tool_calls"].as_array().filter(|_| self.rules.name_answers);
+        self.names = calls.into_iter().flatten().map(|call| call["function"]["name"].clone()).collect();
         let Json::Object(reply) = &**message else { return message.clone() };
         if !self.may_change(reply) {
             return message.clone();

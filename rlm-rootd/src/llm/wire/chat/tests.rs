@@ -181,6 +181,24 @@ fn a_reply_that_says_nothing_is_left_out_where_it_is_refused() {
 }
 
 #[test]
+fn answers_have_the_names_of_their_tools_where_the_server_wants_them() {
+    let call =
+        |name: &str| json!({"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}});
+    let answer = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "1"});
+    let messages = [
+        json!({"role": "assistant", "content": "", "tool_calls": [call("f"), call("g")]}),
+        answer("f"),
+        answer("g"),
+        json!({"role": "assistant", "content": "", "tool_calls": [call("h")]}),
+        json!({"role": "tool", "tool_call_id": "h", "content": "1", "name": "own"}),
+    ];
+    let (sent, adapted) = sent(&messages, &Rules { name_answers: true, ..Rules::default() });
+    let names = [1, 2, 4].map(|at| sent[at]["name"].as_str().unwrap());
+    assert_eq!((names, adapted.len()), (["f", "g", "own"], 1));
+    assert_eq!(self::sent(&messages, &Rules::default()), (messages.to_vec(), Vec::new()));
+}
+
+#[test]
 fn a_conversation_has_the_turns_that_the_server_takes() {
     let user = |content: Json| json!({"role": "user", "content": content});
     let reply = json!({"role": "assistant", "content": "a"});

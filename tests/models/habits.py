@@ -401,6 +401,13 @@ def no_tools(request: Request) -> Refusal | None:
     return (405, {"detail": {"error": words}}) if "tools" in request.body else None
 
 
+def bearer_alone(request: Request) -> Refusal | None:
+    words = "login fail: Please carry the API secret key in the 'Authorization' field of the request header"
+    error = {"type": "error", "error": {"type": "authentication_error", "message": words}}
+    has_key = request.headers.get("authorization", "").startswith("Bearer ")
+    return None if has_key and "x-api-key" not in request.headers else (401, error)
+
+
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}, "request_id": "req_1"}
 DISCONNECTED = {"code": 502, "message": "Provider disconnected", "metadata": {"error_type": "provider_unavailable"}}
 ROUTER = {"id": "gen-1", "object": "chat.completion.chunk", "model": "m", "choices": [], "error": DISCONNECTED}
@@ -521,6 +528,7 @@ HABITS = [
           faults={3: Fault(200, CHOICE, after=4)}),
     # Servers with other interfaces.
     Habit("anthropic", **CLAUDE, **BOTH),
+    Habit("anthropic, another header", "NousResearch/hermes-agent#4028", "anthropic", rules=(bearer_alone,), learns=1),
     Habit("anthropic, redacted", dress=redacted, **CLAUDE),
     Habit("anthropic, a silent reply", turns=silent, back=spoken, **CLAUDE),
     Habit("anthropic, pausing", turns=pausing, **CLAUDE),

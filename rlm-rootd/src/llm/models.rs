@@ -2,6 +2,7 @@
 
 mod config;
 mod failures;
+mod headers;
 mod list;
 mod streamed;
 
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, Request, Response, Url};
 use rlm_core::pickle::{Limits, Value};
 use serde_json::{Map, Value as Json};
@@ -30,16 +31,6 @@ use super::retry::{Retries, asked_pause};
 use super::rules::{ErrorKind, Refused, Rules, refuses_stream};
 use super::server_error::{ServerError, error_in_choice, page_title};
 use crate::http_client::{builder, last_cause, over, read};
-
-/// Headers with the id of a request, the same in each attempt: for logs, and for trainers.
-const REQUEST_ID_HEADERS: [HeaderName; 2] =
-    [HeaderName::from_static("x-request-id"), HeaderName::from_static("x-acp-model-request-id")];
-
-/// Header for servers that count a repeated request once.
-const KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
-
-/// Header with the id of the batch that a request belongs to.
-const BATCH_ID_HEADER: HeaderName = HeaderName::from_static("x-rlm-batch-id");
 
 /// Header of LiteLLM's proxy with the cost of a reply that comes whole, in USD.
 const COST_HEADER: &str = "x-litellm-response-cost";
@@ -82,7 +73,7 @@ pub struct Models {
     owner: OnceLock<String>,
     /// The host in the base URL, with its port if it has one.
     host: String,
-    /// The headers of each request: the key, and further ones.
+    /// The headers of each request without the key.
     headers: HeaderMap,
     client: Client,
     /// The server is on a Unix socket: this server is the program that asks.
@@ -220,7 +211,7 @@ impl Models {
             let bound = fit_bound(&mut sent, longest, room);
             ids.send_as(Form { rules: rules.clone(), streams, bound });
             let body = self.api.body(messages, sent, streams, &rules);
-            let replied = self.send(ids, body.bytes, streams).await;
+            let replied = self.send(ids, &rules, body.bytes, streams).await;
             if let Err(failure) = &replied {
                 if self.learn(model, &rules, failure, Refused { messages, fields, streams }) {
                     continue;
@@ -254,7 +245,8 @@ impl Models {
 
     /// Learns from a refused request. True if the rules have changed since it was sent.
     fn learn(&self, model: &str, before: &Arc<Rules>, failure: &Failure, refused: Refused<'_>) -> bool {
-        let SubCallError::Status { status: status @ (400 | 404 | 422 | 500 | 501), message } = &failure.error
+        let SubCallError::Status { status: status @ (400 | 401 | 403 | 404 | 422 | 500 | 501), message } =
+            &failure.error
         else {
             return false;
         };
@@ -264,33 +256,25 @@ impl Models {
             return true;
         }
         let mut new = Rules::clone(known);
-        let Some(learned) = new.learn(*status, &failure.said, refused) else { return false };
+        let learned = match status {
+            401 | 403 => self.config.key.as_ref().and_then(|_| new.learn_key_header(self.api)),
+            _ => new.learn(*status, &failure.said, refused),
+        };
+        let Some(learned) = learned else { return false };
         tracing::warn!("{learned}; it said: {message}");
         *known = Arc::new(new);
         true
     }
 
-    /// The headers of a request. Those of the user replace our own. An id that a header cannot hold is left out.
-    fn headers_with(&self, ids: &RequestIds<'_>) -> HeaderMap {
-        let mut headers = self.headers.clone();
-        headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
-        if let Ok(id) = HeaderValue::from_str(ids.id) {
-            for name in REQUEST_ID_HEADERS {
-                headers.entry(name).or_insert_with(|| id.clone());
-            }
-        }
-        if let Ok(key) = HeaderValue::from_str(ids.key()) {
-            headers.entry(KEY_HEADER).or_insert(key);
-        }
-        if let Ok(batch) = HeaderValue::from_str(ids.batch) {
-            headers.entry(BATCH_ID_HEADER).or_insert(batch);
-        }
-        headers
-    }
-
-    async fn send(&self, ids: &RequestIds<'_>, body: Vec<u8>, streams: bool) -> Result<Reply, Failure> {
+    async fn send(
+        &self,
+        ids: &RequestIds<'_>,
+        rules: &Rules,
+        body: Vec<u8>,
+        streams: bool,
+    ) -> Result<Reply, Failure> {
         let mut request = Request::new(Method::POST, self.url.clone());
-        *request.headers_mut() = self.headers_with(ids);
+        *request.headers_mut() = self.headers_with(ids, rules);
         *request.body_mut() = Some(body.into());
         if !streams && !self.is_own {
             *request.timeout_mut() = Some(self.config.timeout);

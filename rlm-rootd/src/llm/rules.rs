@@ -132,6 +132,16 @@ struct Row {
     rules: Rules,
 }
 
+/// The header with the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyHeader {
+    /// `Authorization: Bearer KEY`.
+    Authorization,
+    /// `x-api-key: KEY`.
+    XApiKey,
+}
+
 /// The form of `content: null` beside calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -157,6 +167,9 @@ pub struct Rules {
     /// The interface; chat completions by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<Api>,
+    /// The header with the key; that of the interface by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_header: Option<KeyHeader>,
     /// The name of the bound on a completion: `max_tokens` or `max_completion_tokens`. None: as the request has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<String>,
@@ -302,6 +315,7 @@ impl Rules {
             all.extend(more.iter().filter(|name| !all.contains(name)).cloned().collect::<Vec<_>>());
         };
         self.api = others.api.or(self.api);
+        self.key_header = others.key_header.or(self.key_header);
         self.bound = others.bound.clone().or(self.bound);
         add(&mut self.omit, &others.omit);
         add(&mut self.omit_from_replies, &others.omit_from_replies);
@@ -321,6 +335,12 @@ impl Rules {
         self.passing_errors.extend(others.passing_errors.clone());
         self.token_ids.extend(others.token_ids.clone());
         self
+    }
+
+    /// The header with the key.
+    pub(super) fn key_header(&self, api: Api) -> KeyHeader {
+        let of_api = if api == Api::Anthropic { KeyHeader::XApiKey } else { KeyHeader::Authorization };
+        self.key_header.unwrap_or(of_api)
     }
 
     pub(super) fn omits(&self, field: &str) -> bool {

@@ -11,7 +11,7 @@ use crate::http_client::{bearer, header};
 use crate::llm::api::Api;
 use crate::llm::key::Key;
 use crate::llm::retry::Retries;
-use crate::llm::rules::Rules;
+use crate::llm::rules::{KeyHeader, Rules};
 use crate::proxy::Proxy;
 
 /// The version of Anthropic's interface (<https://docs.anthropic.com/en/api/versioning>).
@@ -36,7 +36,7 @@ pub struct ModelsConfig {
     pub rules: Rules,
     /// True to ask for the ids and log probabilities of tokens, from servers that return them. False by default.
     pub token_ids: bool,
-    /// The key, sent as `Authorization: Bearer …`, or to Anthropic's interface as `x-api-key`.
+    /// The key, sent as `Authorization: Bearer …`, or to Anthropic's interface as `x-api-key`, unless the server's rules say otherwise.
     pub key: Option<Key>,
     /// Further headers of each request. A value is a secret, like a key.
     pub headers: Vec<(String, Key)>,
@@ -105,7 +105,7 @@ pub enum ModelsError {
     Client(String),
 }
 
-/// The headers of each request. A configured header replaces our own.
+/// The headers of each request, without the key, which is only checked. A configured header replaces our own.
 pub(super) fn headers(config: &ModelsConfig, api: Api) -> Result<HeaderMap, ModelsError> {
     let mut headers = HeaderMap::new();
     if api == Api::Anthropic {
@@ -113,13 +113,7 @@ pub(super) fn headers(config: &ModelsConfig, api: Api) -> Result<HeaderMap, Mode
         headers.insert(name, HeaderValue::from_static(version));
     }
     if let Some(key) = &config.key {
-        let (name, value) = match api {
-            Api::Anthropic => (HeaderName::from_static(ANTHROPIC_KEY), HeaderValue::from_str(key.reveal())),
-            _ => (AUTHORIZATION, bearer(key.reveal())),
-        };
-        let mut value = value.map_err(|_| ModelsError::Key)?;
-        value.set_sensitive(true);
-        headers.insert(name, value);
+        key_header(key, KeyHeader::Authorization).ok_or(ModelsError::Key)?;
     }
     for (name, value) in &config.headers {
         let cannot = || ModelsError::Header(name.clone());
@@ -127,6 +121,14 @@ pub(super) fn headers(config: &ModelsConfig, api: Api) -> Result<HeaderMap, Mode
         headers.insert(name, value);
     }
     Ok(headers)
+}
+
+/// The header with a key. None if a header cannot hold it.
+pub(super) fn key_header(key: &Key, form: KeyHeader) -> Option<(HeaderName, HeaderValue)> {
+    match form {
+        KeyHeader::Authorization => Some((AUTHORIZATION, bearer(key.reveal()).ok()?)),
+        KeyHeader::XApiKey => header(ANTHROPIC_KEY, key.reveal()),
+    }
 }
 
 /// The base URL, and the Unix socket that requests go to, if there is one.

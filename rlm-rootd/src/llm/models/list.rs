@@ -71,7 +71,8 @@ impl Models {
 
     /// The entries of the list of models.
     async fn entries(&self) -> Result<Vec<Json>, Failure> {
-        let request = self.client.get(self.list_url()).headers(self.headers.clone()).timeout(LIST_TIME);
+        let headers = self.headers(&self.rules(self.model()));
+        let request = self.client.get(self.list_url()).headers(headers).timeout(LIST_TIME);
         let response = request.send().await.map_err(|error| self.broken(&error))?;
         let status = response.status();
         let body = self.read(response).await;

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::{ArgumentsForm, BOUNDS, ErrorKind, NullContent, Refused, Rules, TABLE, has_any, names_word};
+use super::{
+    ArgumentsForm, BOUNDS, ErrorKind, KeyHeader, NullContent, Refused, Rules, TABLE, has_any, names_word,
+};
+use crate::llm::api::Api;
 use crate::llm::estimate::{NATIVE, native};
 use crate::llm::message::{ChatMessage, call_arguments, says_nothing};
 
@@ -48,6 +51,16 @@ impl Rules {
             .or_else(|| self.learn_native(&error, refused))
             .or_else(|| self.learn_form(&error, refused))
             .or_else(|| self.learn_empty_replies(status, &error, refused))
+    }
+
+    /// Sends the key as `Authorization: Bearer`. Servers with Anthropic's interface that refuse its header say so in too many ways to
+    /// know.
+    pub(in crate::llm) fn learn_key_header(&mut self, api: Api) -> Option<String> {
+        if self.key_header.is_some() || self.key_header(api) == KeyHeader::Authorization {
+            return None;
+        }
+        self.key_header = Some(KeyHeader::Authorization);
+        Some("the key is sent as `Authorization: Bearer`, since the server refuses `x-api-key`".to_owned())
     }
 
     fn learn_fields(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {

@@ -56,6 +56,11 @@ pub(crate) fn event_without_reasoning(mut event: Event) -> Event {
             (message.message, message.left_out) = without_reasoning(&message.message);
         }
         Event::ModelCall(call) => call.left_out = extra(&mut call.extra),
+        Event::RolloutStarted(started) => {
+            if let Some(id) = &mut started.parent_call_id {
+                unsign(id);
+            }
+        }
         Event::CallStarted(call) => unsign(&mut call.call_id),
         Event::CallEnded(call) => unsign(&mut call.call_id),
         Event::SubCall(call) => {
@@ -196,5 +201,11 @@ mod tests {
         }
         let answer = json!({"role": "tool", "tool_call_id": "c__thought__SECRET", "content": ""});
         assert_eq!(without_reasoning(&answer).0["tool_call_id"], "c");
+        let started = json!({
+            "event": "rollout_started", "version": 1, "question": "?", "language": "bash", "model": "m", "root_tools": [],
+            "tools": [], "context_files": 0, "context_bytes": 0, "parent_call_id": "c__thought__SECRET",
+        });
+        let started = event_without_reasoning(serde_json::from_value(started).unwrap());
+        assert_eq!(serde_json::to_value(started).unwrap()["parent_call_id"], "c");
     }
 }

@@ -41,7 +41,8 @@ pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow:
             ("settings", Ok(file(&settings))),
             ("model", model(&settings, environment).await),
         ];
-        if (options.ask || options.save) && found.last().is_some_and(|(_, model)| model.is_ok()) {
+        // A server may answer requests, and list nothing or other names.
+        if (options.ask || options.save) && root_models(&settings, environment).is_ok() {
             found.extend(asked(options, &settings, environment).await);
         }
         found

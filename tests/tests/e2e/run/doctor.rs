@@ -168,6 +168,14 @@ fn a_server_without_tools_and_streams_is_asked_no_more_than_needed() {
     assert_eq!(of_model(&output), expected);
     assert!(!place.file("rlm.toml").exists());
     assert_eq!(model.finish().len(), 3);
+    // So is one that does not list the model.
+    let model = ScriptedModel::start([Rule::any().reply("pong")]);
+    model.set_models(json!([{"id": "other"}]));
+    let output = ask(&place, &model, &["doctor", "--ask"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(text(&output.stdout).contains("the server lists 1 model, but not this one"), "{output:?}");
+    assert!(!of_model(&output).is_empty(), "{output:?}");
+    assert!(!model.finish().is_empty());
     // One that refuses is asked once.
     let model = ScriptedModel::start([Rule::any().status(401, "no such key")]);
     model.set_models(json!([{"id": "root"}]));

@@ -1,9 +1,10 @@
-//! The contents of files that settings name, as far as they can change an answer.
+//! The contents of files that settings name, and of rules of servers, as far as they can change an answer.
 
 use std::io;
 use std::path::Path;
 
-use serde_json::{Map, Value as Json};
+use rlm_rootd::ServerRules;
+use serde_json::{Map, Value as Json, json};
 
 /// Fields of a tool that say where it is reached, and nothing about what it does.
 const PLACE_OF_TOOL: [&str; 2] = ["url", "secret_env"];
@@ -32,6 +33,13 @@ pub(super) fn of_mcp_servers(file: &Path) -> io::Result<Vec<u8>> {
         server.retain(|key, _| ["command", "args"].contains(&key.as_str()));
     }
     Ok(servers.to_string().into_bytes())
+}
+
+/// The fields that rules of a server add to requests, and those that they leave out.
+pub(super) fn of_server(text: &str) -> Option<String> {
+    let rules = text.parse::<ServerRules>().ok()?.rules;
+    let changes_requests = !rules.add.is_empty() || !rules.omit.is_empty();
+    changes_requests.then(|| json!({"add": rules.add, "omit": rules.omit}).to_string())
 }
 
 /// A file as it is.
@@ -94,6 +102,15 @@ mod tests {
         );
         assert_ne!(one, contents(r#"{"a": {"command": "y"}, "b": {"url": "http://here"}}"#));
         assert_ne!(one, contents(r#"{"a": {"command": "x"}, "c": {"url": "http://here"}}"#));
+    }
+
+    #[test]
+    fn a_server_is_the_fields_that_it_changes_in_requests() {
+        assert_eq!([of_server("vllm"), of_server(r#"{"bound": "max_tokens"}"#)], [None, None]);
+        let [add, other, omit] =
+            [r#"{"add": {"top_p": 1}}"#, r#"{"add": {"top_p": 0.5}}"#, r#"{"omit": ["top_p"]}"#]
+                .map(of_server);
+        assert!(add.is_some() && add != other && add != omit && omit.is_some());
     }
 
     #[test]

@@ -28,6 +28,10 @@ pub(crate) fn digest(settings: &Settings) -> Result<String, Usage> {
         let Some((text, _)) = settings.values.get(from) else { continue };
         let value = match setting.effect {
             Effect::Value => setting.spelling(text).into_bytes(),
+            Effect::Part(read) => match read(text) {
+                Some(part) => part.into_bytes(),
+                None => continue,
+            },
             Effect::Contents(read) => read(Path::new(text))
                 .map_err(|error| Usage::new(format!("{}: {text} cannot be read: {error}", setting.name)))?,
             Effect::Nothing => continue,

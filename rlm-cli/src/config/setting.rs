@@ -73,6 +73,8 @@ pub(crate) enum Form {
 pub(crate) enum Effect {
     /// The setting can change an answer: its value counts.
     Value,
+    /// A part of the value can change an answer, and counts where the text has it.
+    Part(fn(&str) -> Option<String>),
     /// The file at the path can change an answer: its contents count, and its place does not.
     Contents(fn(&Path) -> std::io::Result<Vec<u8>>),
     /// The setting does not count: it is about the source, speed or price of answers, or about what is kept.

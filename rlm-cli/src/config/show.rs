@@ -47,6 +47,9 @@ pub(crate) fn explained(topic: &str) -> Option<String> {
         Effect::Value | Effect::Contents(_) => {
             "may change answers: --resume refuses results of another value"
         }
+        Effect::Part(_) => {
+            "what it adds to requests and omits may change answers: --resume refuses results of another such part"
+        }
     };
     Some(format!(
         "{name}: {}\n\n  default       {}\n  command line  --{} {value}, or --set {name}={value}\n  environment   {}{fallback}\n  \

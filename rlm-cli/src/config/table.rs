@@ -36,7 +36,7 @@ settings! {
         .help("The server's interface: `chat` (OpenAI's chat completions), `responses` (OpenAI's Responses) or `anthropic` (Anthropic's \
                Messages); by default that of a known address, or else `chat`")
         .example("chat");
-    SERVER: ServerRules = setting("server", "NAME|JSON", Form::TextOrTable, Effect::Nothing, parsed)
+    SERVER: ServerRules = setting("server", "NAME|JSON", Form::TextOrTable, Effect::Part(contents::of_server), parsed)
         .help("The kind of server, such as `deepseek`, `vllm` or `litellm`, whose rules requests follow, or a table of rules of its own; \
                by default known by its address, or by what it lists (docs/models.md)")
         .example("vllm");
@@ -67,7 +67,7 @@ settings! {
     SUB_API: Api = setting("sub_api", "API", Form::Text, Effect::Nothing, parsed)
         .help("The same for the model of `llm_batch`; by default that of `api` if the server is the same")
         .example("chat");
-    SUB_SERVER: ServerRules = setting("sub_server", "NAME|JSON", Form::TextOrTable, Effect::Nothing, parsed)
+    SUB_SERVER: ServerRules = setting("sub_server", "NAME|JSON", Form::TextOrTable, Effect::Part(contents::of_server), parsed)
         .help("The same for the model of `llm_batch`; by default that of `server` if the server is the same")
         .example("vllm");
     SUB_API_KEY_ENV: String = setting("sub_api_key_env", "VARIABLE", Form::Text, Effect::Nothing, any_text)

@@ -106,6 +106,11 @@ def openrouter(n: int, message: Json) -> None:
     message |= {"refusal": None, "reasoning": message[THOUGHT], "reasoning_details": details}
 
 
+def no_signatures(request: Request) -> Refusal | None:
+    words = "messages.1.content.0: Invalid signature in thinking block"
+    return said(words) if any("reasoning_details" in message for message in said_by_model(request)) else None
+
+
 def mistral(n: int, message: Json) -> None:
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": message[THOUGHT]}]}
     message["content"] = [thinking, {"type": "text", "text": message["content"] or "-"}]
@@ -457,6 +462,9 @@ HABITS = [
     Habit("openrouter", "earendil-works/pi#6733, openai/openai-go#227", server="openrouter", dress=openrouter,
           odd=lambda n, body: body["usage"].update(cost=0.000123), allowed=(*THINKS, "usage", "reasoning"),
           sse=lambda event, text: f": OPENROUTER PROCESSING\n\ndata: {text}\n\n".encode()),
+    Habit("openrouter, another provider each time", "linanwx/nagobot#21", server="openrouter", dress=openrouter,
+          rules=(no_signatures,), learns=1, allowed=(*THINKS, "reasoning"),
+          back=lambda reply: without("reasoning")(without("reasoning_details")(reply))),
     Habit("mistral", "charmbracelet/crush#1590, editor-code-assistant/eca#231", server="mistral", rules=(mistral_rule,),
           dress=mistral, seen=joined_parts, bounds=("max_tokens",), allowed=PARTS),
     Habit("mistral's ids", "langchain-ai/langchain#24668; those that are ours", server="mistral",

@@ -11,7 +11,8 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use reqwest::Url;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value as Json};
 
 pub(super) use self::learning::refuses_stream;
@@ -23,6 +24,9 @@ static TABLE: LazyLock<Table> =
 
 /// The names of the bound on a completion.
 const BOUNDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
+
+/// Fields that each request has for itself.
+const ALWAYS_OURS: [&str; 3] = ["messages", "model", "tools"];
 
 /// The longest completion of a server that needs a bound, where none is set.
 const LONGEST_COMPLETION: u64 = 32_000;
@@ -171,13 +175,13 @@ pub struct Rules {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_header: Option<KeyHeader>,
     /// The name of the bound on a completion: `max_tokens` or `max_completion_tokens`. None: as the request has it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "bound_name")]
     pub bound: Option<String>,
     /// Fields that we add to requests, and that the server refuses.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "omitted_fields")]
     pub omit: Vec<String>,
     /// Fields of each request, unless a user sets them.
-    #[serde(skip_serializing_if = "Map::is_empty")]
+    #[serde(skip_serializing_if = "Map::is_empty", deserialize_with = "added_fields")]
     pub add: Map<String, Json>,
     /// The only fields of replies that the server takes back; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -185,7 +189,7 @@ pub struct Rules {
     /// The only fields of calls that the server takes back; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_fields: Option<Vec<String>>,
-    /// Fields of replies that the server refuses.
+    /// Fields of replies, and of calls in them, that the server refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub omit_from_replies: Vec<String>,
     /// The form of `content: null` beside calls; as it came by default.
@@ -215,7 +219,7 @@ pub struct Rules {
     /// True if the server refuses a system prompt, so that it is sent at the beginning of the first message of the user.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub system_as_user: bool,
-    /// The bound on a completion where none is set, for servers that need one; 32,000 by default.
+    /// The largest bound on a completion; where none is set, the bound for servers that need one, 32,000 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_completion: Option<u64>,
     /// Parts of errors of status 429, in lower case, that pass, whatever they mean elsewhere, and the seconds until they are tried
@@ -225,6 +229,33 @@ pub struct Rules {
     /// Further fields of requests with which the server returns the ids and log probabilities of tokens.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub token_ids: Map<String, Json>,
+}
+
+fn bound_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let name = Option::<String>::deserialize(deserializer)?;
+    match name.as_deref().is_none_or(|name| BOUNDS.contains(&name)) {
+        true => Ok(name),
+        false => Err(D::Error::custom(format!("`bound`: expected {}", BOUNDS.join(" or ")))),
+    }
+}
+
+fn omitted_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let names = Vec::<String>::deserialize(deserializer)?;
+    check_names("omit", names.iter())?;
+    Ok(names)
+}
+
+fn added_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<String, Json>, D::Error> {
+    let fields = Map::deserialize(deserializer)?;
+    check_names("add", fields.keys())?;
+    Ok(fields)
+}
+
+fn check_names<'a, E: Error>(key: &str, mut names: impl Iterator<Item = &'a String>) -> Result<(), E> {
+    match names.find(|name| ALWAYS_OURS.contains(&name.as_str())) {
+        Some(name) => Err(E::custom(format!("`{key}`: each request sets its own `{name}`"))),
+        None => Ok(()),
+    }
 }
 
 impl Api {
@@ -359,10 +390,12 @@ impl Rules {
             || self.arguments.is_some()
             || self.fill_ids
             || !self.first_call_signature.is_empty()
+            || !self.omit_from_replies.is_empty()
     }
 
     pub(super) fn omits_of_calls(&self, field: &str) -> bool {
         self.call_fields.as_ref().is_some_and(|known| !known.iter().any(|known| known == field))
+            || self.omit_from_replies.iter().any(|omitted| omitted == field)
     }
 
     /// The server's name for the bound on a completion, and the other name.

@@ -33,6 +33,23 @@ const REFUSING: [&str; 17] = [
     "invalid field",
 ];
 
+/// Words of errors before the longest completion: Anthropic's "max_tokens: 32000 > 8192, which is the maximum allowed number of output
+/// tokens", OpenAI's "max_tokens is too large: 40000. This model supports at most 16384 completion tokens", Groq's "`max_tokens` must be
+/// less than or equal to `8192`", DeepSeek's "the valid range of max_tokens is [1, 8192]".
+const BEFORE_LONGEST: [&str; 4] =
+    [" > ", "supports at most ", "less than or equal to ", "range of max_tokens is [1, "];
+
+/// Fields of replies and of their calls with reasoning, and with its signatures, over chat completions: OpenRouter's, LiteLLM's,
+/// Gemini's.
+const REASONING: [&str; 6] = [
+    "reasoning",
+    "reasoning_content",
+    "reasoning_details",
+    "thinking_blocks",
+    "provider_specific_fields",
+    "extra_content",
+];
+
 /// Fields of replies that every server takes back.
 const COMMON: [&str; 4] = ["role", "content", "tool_calls", "function_call"];
 
@@ -48,7 +65,7 @@ impl Rules {
         let refuses_field = status < 500 || error.contains("extra_forbidden");
         let of_fields = if refuses_field { self.learn_fields(&error, refused) } else { None };
         of_fields
-            .or_else(|| self.learn_native(&error, refused))
+            .or_else(|| self.learn_reasoning(&error, refused))
             .or_else(|| self.learn_form(&error, refused))
             .or_else(|| self.learn_empty_replies(status, &error, refused))
     }
@@ -86,13 +103,14 @@ impl Rules {
         Some(format!("the bound on completions is sent as `{other}`, since the server refuses `{name}`"))
     }
 
-    /// "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for …"
     fn learn_longest_completion(&mut self, error: &str) -> Option<String> {
-        let (_, rest) = error.split_once("max_tokens: ")?;
-        let most = rest.split_once('>')?.1.trim_start();
-        let digits = most.len() - most.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
-        let most: u64 = most[..digits].parse().ok()?;
-        if most == 0 || most >= self.longest_completion() {
+        if !BOUNDS.iter().any(|name| names_word(error, name)) || ErrorKind::ContextFull.is_of(error) {
+            return None;
+        }
+        let most = BEFORE_LONGEST.iter().find_map(|words| Some(error.split_once(words)?.1))?;
+        let most = most.trim_start_matches('`').split(|letter: char| !letter.is_ascii_digit()).next()?;
+        let most = most.parse().ok().filter(|most| *most > 0)?;
+        if self.longest_completion.is_some_and(|known| known <= most) {
             return None;
         }
         self.longest_completion = Some(most);
@@ -130,13 +148,29 @@ impl Rules {
         Some(format!("`{field}` of replies is left out of requests, since the server refuses it"))
     }
 
-    /// Makes replies in the form of another interface anew from their text: a server refuses reasoning that is bound to another
-    /// conversation, account or model.
-    fn learn_native(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
-        let is_refused = has_any(error, &TABLE.errors.refused_reasoning);
-        let has = |field: &str| refused.messages.iter().any(|message| message.get(field).is_some());
-        let field = NATIVE.iter().find(|field| is_refused && has(field) && !self.omits_of_replies(field))?;
-        self.omit_from_replies.push((*field).to_owned());
+    /// Leaves the reasoning out of replies, and makes those in the form of another interface anew from their text: a
+    /// server refuses reasoning that is bound to another conversation, account or model.
+    fn learn_reasoning(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
+        if !has_any(error, &TABLE.errors.refused_reasoning) {
+            return None;
+        }
+        let has = |field: &str| {
+            let in_call =
+                |call: &Json| [call, &call["function"]].iter().any(|part| part.get(field).is_some());
+            let calls = |reply: &ChatMessage| {
+                reply["tool_calls"].as_array().is_some_and(|calls| calls.iter().any(in_call))
+            };
+            let mut replies = refused.messages.iter().filter(|message| message["role"] == "assistant");
+            replies.any(|reply| reply.get(field).is_some() || calls(reply))
+        };
+        // Replies of the other interfaces are made anew.
+        let names: &[&str] = if NATIVE.iter().any(|field| has(field)) { &NATIVE } else { &REASONING };
+        let refused = names.iter().filter(|field| has(field) && !self.omits_of_replies(field));
+        let fields: Vec<_> = refused.map(|field| (*field).to_owned()).collect();
+        if fields.is_empty() {
+            return None;
+        }
+        self.omit_from_replies.extend(fields);
         Some("replies are sent without their reasoning, since the server refuses that".to_owned())
     }
 

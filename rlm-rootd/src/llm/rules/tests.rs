@@ -42,8 +42,29 @@ fn the_name_of_the_bound_is_learned_once() {
     let error = r#"{"detail":[{"type":"extra_forbidden","loc":["body","max_completion_tokens"],"msg":"Extra inputs are not permitted"}]}"#;
     let fields = json!({"max_completion_tokens": 7});
     assert_eq!(learned(&[error], fields, &[]).bound.as_deref(), Some("max_tokens"));
-    let error = "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for m";
-    assert_eq!(learned(&[error], json!({}), &[]).longest_completion, Some(8192));
+    for error in [
+        "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for m",
+        "max_tokens is too large: 16384. This model supports at most 8192 completion tokens, whereas you provided 16384.",
+        "`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the `context_window`",
+        "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
+    ] {
+        assert_eq!(
+            learned(&[error], json!({"max_tokens": 16384}), &[]).longest_completion,
+            Some(8192),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn rules_of_a_user_name_what_they_can_change() {
+    for (rules, error) in [
+        (json!({"bound": "max_toks"}), "`bound`: expected max_tokens or max_completion_tokens"),
+        (json!({"omit": ["messages"]}), "`omit`: each request sets its own `messages`"),
+        (json!({"add": {"model": "m"}}), "`add`: each request sets its own `model`"),
+    ] {
+        assert_eq!(rules.to_string().parse::<ServerRules>().unwrap_err(), error);
+    }
 }
 
 #[test]
@@ -150,6 +171,20 @@ fn fields_and_forms_of_replies_are_learned() {
     }
     assert!(rules.join_users && rules.user_after_tool.is_some() && rules.system_as_user);
     assert_eq!(rules.learn(500, alternate, refused), None);
+    // Over chat completions, what is signed or encrypted stands in fields of replies and of their calls.
+    let signed = json!({"google": {"thought_signature": "S"}});
+    let call = json!({"id": "c", "function": {"name": "f", "arguments": "{}", "provider_specific_fields": {}},
+        "extra_content": signed});
+    let reply = json!({"role": "assistant", "content": "a", "reasoning": "hm", "reasoning_details": [], "tool_calls": [call]});
+    for error in [
+        "messages.7.content.2: Invalid signature in thinking block",
+        "Corrupted thought signature.",
+        "The encrypted content gAAA could not be verified.",
+    ] {
+        let rules = self::learned(&[error], json!({}), std::slice::from_ref(&reply));
+        let fields = ["reasoning", "reasoning_details", "provider_specific_fields", "extra_content"];
+        assert_eq!(rules.omit_from_replies, fields, "{error}");
+    }
     // A field that must come back is not one that is refused.
     let mut rules = Rules::default();
     let messages =

@@ -10,6 +10,9 @@ use super::{Body, is_native};
 use crate::llm::message::{ChatMessage, call_arguments, says_nothing};
 use crate::llm::rules::{ArgumentsForm, NullContent, Rules};
 
+/// Fields that every function of a call has.
+const FUNCTION: [&str; 2] = ["name", "arguments"];
+
 /// Fields that ask for a reply in pieces, with its usage.
 const STREAM_FIELDS: [&str; 2] = ["stream", "stream_options"];
 
@@ -236,6 +239,11 @@ impl Adapter<'_> {
             }
             if let Some(call) = call.as_object_mut() {
                 call.retain(|field, _| !self.rules.omits_of_calls(field));
+                if let Some(Json::Object(function)) = call.get_mut("function") {
+                    function.retain(|field, _| {
+                        FUNCTION.contains(&field.as_str()) || !self.rules.omits_of_calls(field)
+                    });
+                }
             }
             if self.rules.arguments == Some(ArgumentsForm::Json) && !is_object(&call_arguments(call)) {
                 self.note("arguments that are no JSON object are sent as {}: the server refuses others");

@@ -156,6 +156,28 @@ fn what_a_server_refuses_is_not_sent_and_said() {
 }
 
 #[test]
+fn fields_that_are_refused_are_left_out_of_calls_as_well() {
+    let rules =
+        Rules { omit_from_replies: vec!["extra_content".to_owned(), "signed".to_owned()], ..rules("gemini") };
+    let call = |own: Json| {
+        let function = json!({"name": "f", "arguments": "{}", "signed": "S"});
+        let mut call = json!({"id": "c", "type": "function", "function": function});
+        call.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+        call
+    };
+    let own = json!({"extra_content": {"google": {"thought_signature": "S"}}});
+    let reply = json!({"role": "assistant", "content": "a", "tool_calls": [call(own.clone()), call(own)]});
+    let (sent, _) = sent(&[reply], &rules);
+    let calls = &sent[0]["tool_calls"];
+    let dummy = "skip_thought_signature_validator";
+    assert_eq!(calls[0]["extra_content"]["google"]["thought_signature"], dummy);
+    assert_eq!(
+        calls[1],
+        json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}})
+    );
+}
+
+#[test]
 fn a_reply_that_says_nothing_is_left_out_where_it_is_refused() {
     let call = json!({"id": "a23456789", "type": "function", "function": {"name": "f", "arguments": "{}"}});
     let calling = json!({"role": "assistant", "content": null, "tool_calls": [call]});

@@ -165,19 +165,18 @@ impl Setup {
         })
     }
 
-    /// Takes limits of the root model that are not set from its server, if that lists them: the size of the context window,
-    /// and with a budget, which would bound completions more tightly, the longest completion.
+    /// Asks the servers for the limits of their models: for the size of the root model's context window, if that is not set, and with
+    /// a budget, which would bound completions more tightly, for the longest completions, which are kept with the models.
     pub(crate) async fn learn_limits(&mut self, max_cost: Option<f64>) {
         let limits = &mut self.rollout.limits;
         let has_budget = limits.budget.bounds_completions() || max_cost.is_some();
-        let needs_completion = limits.max_completion_tokens.is_none() && has_budget;
-        if limits.context_tokens.is_some() && !needs_completion {
-            return;
+        if limits.context_tokens.is_none() || has_budget {
+            let listed = self.root_models.limits().await;
+            limits.context_tokens = limits.context_tokens.or(listed.context_tokens);
         }
-        let listed = self.root_models.limits().await;
-        limits.context_tokens = limits.context_tokens.or(listed.context_tokens);
-        if needs_completion {
-            limits.max_completion_tokens = listed.completion_tokens;
+        let sub = self.host.sub_models.as_ref().filter(|sub| !Arc::ptr_eq(sub, &self.root_models));
+        if let Some(sub) = sub.filter(|_| has_budget) {
+            sub.limits().await;
         }
     }
 }

@@ -27,6 +27,7 @@ use self::amounts::{Sum, UNITS_PER_USD};
 pub use self::exhausted::{Exhausted, Resource, Unpriced, Whose};
 pub use self::prices::{Price, Prices, PricesError};
 pub use self::remote::RemoteLedger;
+pub(crate) use self::reservation::Reservation;
 pub use self::share::Share;
 
 /// The spending of one rollout on models.

@@ -115,7 +115,7 @@ impl Ledger {
     }
 
     /// The tokens of the longest completion of this prompt for which enough is left.
-    pub(super) fn affordable_completion(&self, prompt: &Estimate) -> u64 {
+    pub(crate) fn affordable_completion(&self, prompt: &Estimate) -> u64 {
         let credit = self.credit(prompt);
         self.all().map(|ledger| ledger.own_affordable_completion(prompt, &credit)).min().unwrap_or_default()
     }

@@ -10,12 +10,15 @@ pub const LEAST_COMPLETION: u64 = 256;
 /// Tokens of a completion where it needs a bound and nobody has set one. Thinking that has a budget of its own comes on top.
 pub(super) const DEFAULT_COMPLETION: u64 = 4096;
 
+/// The largest bound on a completion.
+pub(super) const LONGEST_BOUND: u64 = 1 << 31;
+
 /// Fields that bound the tokens of a completion.
 const MAX_TOKENS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 
 /// Fields that bound a completion, and the largest value of each.
 const BOUNDS: [(&str, u64); 3] =
-    [("max_tokens", 1 << 31), ("max_completion_tokens", 1 << 31), ("n", 1 << 10)];
+    [("max_tokens", LONGEST_BOUND), ("max_completion_tokens", LONGEST_BOUND), ("n", 1 << 10)];
 
 /// Fields that let some servers exceed the bounds of a completion.
 const BEYOND: [&str; 4] = ["best_of", "min_tokens", "max_new_tokens", "n_predict"];
@@ -29,6 +32,14 @@ pub(super) fn bound(fields: &Map<String, Json>) -> Option<u64> {
 pub(super) fn thinking_budget(fields: &Map<String, Json>) -> u64 {
     let of_claude = fields.get("thinking").and_then(|thinking| thinking.get("budget_tokens"));
     of_claude.or_else(|| fields.get("thinking_budget")).and_then(Json::as_u64).unwrap_or(0)
+}
+
+/// The bound of an interface that needs one, where a request has none: above what the model may think with.
+pub(super) fn above_thinking(longest: u64, fields: &Map<String, Json>) -> u64 {
+    match thinking_budget(fields) {
+        0 => longest,
+        budget => longest.max(budget.saturating_add(DEFAULT_COMPLETION)),
+    }
 }
 
 /// Lowers the bounds so that all choices together have at most so many tokens.

@@ -57,6 +57,24 @@ pub enum SubCallError {
     /// The reply has no text because its limit of tokens was spent, by reasoning for example.
     #[error("the model returned no text: it reached the limit of its tokens")]
     NoTextWithinTokens,
+    /// The same, of a limit that we have chosen for a budget.
+    #[error(
+        "the model returned no text: it reached the limit of {tokens} tokens, chosen since there is a budget: `max_tokens` in `sub_sampling` sets another"
+    )]
+    NoTextWithinBound {
+        /// The limit.
+        tokens: u64,
+    },
+    /// The context window has no room for what the model thinks.
+    #[error(
+        "the context window has room for {room} tokens of a completion, but `sampling` gives the model {thinking} to think with"
+    )]
+    NoRoomToThink {
+        /// Tokens of the longest completion.
+        room: u64,
+        /// Tokens that the model may think with.
+        thinking: u64,
+    },
     /// The model refused.
     #[error("the model refused: {0}")]
     Refused(String),

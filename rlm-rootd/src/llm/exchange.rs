@@ -14,10 +14,10 @@ use super::failure::{Cost, Failure, Retry};
 use super::message::ChatMessage;
 use super::models::Models;
 use super::record::{Recorder, SubCallRecord};
-use super::reply::Reply;
+use super::reply::{Came, Reply};
 use super::request_ids::RequestIds;
 use super::root_model::RetryObserver;
-use crate::ledger::{Estimate, Ledger, Usage};
+use crate::ledger::{Estimate, Ledger, Reservation, Usage};
 
 /// The models, the ledger and the limits of one rollout.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub(super) struct Request<'a> {
     /// Fewest tokens to which the bound of the completion may be lowered where the budget has no room for more. None: the caller
     /// has set the bound, which stays.
     pub(super) least_completion: Option<u64>,
+    /// True if the bound of the completion is one of ours.
+    pub(super) has_own_bound: bool,
     /// The most tokens of the completion for which the context window has room, where that is known.
     pub(super) room: Option<u64>,
     /// Hears of attempts that failed.
@@ -66,8 +68,6 @@ struct Progress {
     attempts: u32,
     /// The charge for attempts that have ended.
     charged: Usage,
-    /// The charge for the running attempt if it is cut off.
-    under_way: Option<Usage>,
     last_error: Option<SubCallError>,
 }
 
@@ -104,7 +104,7 @@ impl Sender {
             Err(error) => (None, Err(error)),
         };
         entry.close(reply.as_ref(), result.as_ref().err());
-        (result, entry.progress.usage(), entry.progress.attempts)
+        (result, entry.progress.charged, entry.progress.attempts)
     }
 
     async fn attempts<T>(
@@ -165,37 +165,41 @@ impl Sender {
         let mut reservation =
             self.ledger.reserve_when_free(&request.estimate, request.least_completion).await?;
         let completion_tokens = reservation.completion_tokens();
-        let estimate = &Estimate { completion_tokens, ..request.estimate.clone() };
+        let estimate = Estimate { completion_tokens, ..request.estimate.clone() };
         let permit = self.models.permit().await;
         reservation.sent();
-        progress.sent(estimate);
+        progress.attempts += 1;
+        let came = Came::default();
+        let sent = SentRequest {
+            estimate,
+            reservation: Some(reservation),
+            charged: &mut progress.charged,
+            came: &came,
+        };
         let fields = request.fields(completion_tokens);
-        let result = self.models.post(ids, request.messages, &fields, request.room).await;
+        let result = self.models.post(ids, request.messages, &fields, request.room, &came).await;
         drop(permit);
         let reply = match result {
             Ok(reply) => reply,
             Err(failure) => {
                 match &failure.cost {
-                    Cost::Unknown => progress.lost(),
-                    Cost::Nothing => {
-                        progress.settled(Usage::default());
-                        reservation.release();
-                    }
-                    Cost::Part(reply) => {
-                        let usage = reply.usage(estimate);
-                        progress.settled(usage);
-                        reservation.settle(&usage);
-                    }
+                    Cost::Unknown => drop(sent),
+                    Cost::Nothing => sent.release(),
+                    Cost::Part(reply) => sent.settle(reply),
                 }
                 return Ok(Err(failure));
             }
         };
-        let usage = reply.usage(estimate);
-        progress.settled(usage);
-        reservation.settle(&usage);
+        sent.settle(&reply);
         Ok(match check(&reply) {
             Ok(value) => Ok((reply, value)),
             Err(error) => {
+                let error = match error {
+                    SubCallError::NoTextWithinTokens if request.has_own_bound => {
+                        SubCallError::NoTextWithinBound { tokens: completion_tokens }
+                    }
+                    error => error,
+                };
                 let retry = match error {
                     SubCallError::Malformed(_) | SubCallError::NoText => Retry::Once,
                     _ => Retry::Never,
@@ -217,25 +221,41 @@ fn no_time(error: SubCallError, asked: Option<Duration>, left: Duration) -> SubC
     }
 }
 
-impl Progress {
-    fn sent(&mut self, estimate: &Estimate) {
-        self.attempts += 1;
-        let Estimate { prompt_tokens, completion_tokens, .. } = *estimate;
-        self.under_way = Some(Usage { is_estimated: true, ..Usage::new(prompt_tokens, completion_tokens) });
+/// A request that was sent. One that is dropped, since its reply did not end, costs what came of the reply or, if nothing did, all that
+/// it may cost.
+struct SentRequest<'a> {
+    estimate: Estimate,
+    reservation: Option<Reservation>,
+    charged: &'a mut Usage,
+    came: &'a Came,
+}
+
+impl SentRequest<'_> {
+    fn settle(mut self, reply: &Reply) {
+        self.charge(reply.usage(&self.estimate));
     }
 
-    fn lost(&mut self) {
-        let estimated = self.under_way.unwrap_or_default();
-        self.settled(estimated);
+    fn release(mut self) {
+        if let Some(reservation) = self.reservation.take() {
+            reservation.release();
+        }
     }
 
-    fn settled(&mut self, usage: Usage) {
-        self.under_way = None;
-        self.charged = self.charged + usage;
+    fn charge(&mut self, usage: Usage) {
+        if let Some(reservation) = self.reservation.take() {
+            *self.charged = *self.charged + usage;
+            reservation.settle(&usage);
+        }
     }
+}
 
-    fn usage(&self) -> Usage {
-        self.charged + self.under_way.unwrap_or_default()
+impl Drop for SentRequest<'_> {
+    fn drop(&mut self) {
+        let Estimate { prompt_tokens, cached_tokens, completion_tokens, .. } = self.estimate;
+        let all =
+            || Usage { cached_tokens, is_estimated: true, ..Usage::new(prompt_tokens, completion_tokens) };
+        let usage = self.came.take().map_or_else(all, |reply| reply.usage(&self.estimate));
+        self.charge(usage);
     }
 }
 
@@ -267,7 +287,7 @@ impl PendingRecord<'_> {
             finish_reason: reply.and_then(Reply::finish_reason),
             extra: reply.and_then(Reply::extra).as_ref(),
             error,
-            usage: self.progress.usage(),
+            usage: self.progress.charged,
             attempts,
             seconds,
         });

@@ -1,12 +1,13 @@
 //! A root model over HTTP: it spends from the same ledger as the sub-LLMs that its code calls.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value as Json};
 
-use super::bounds::{LEAST_COMPLETION, thinking_budget};
+use super::bounds::{DEFAULT_COMPLETION, LEAST_COMPLETION, LONGEST_BOUND, thinking_budget};
 use super::error::{SubCallError, SubLlmError};
 use super::message::{ChatMessage, as_reply};
 use super::models::Models;
@@ -16,6 +17,9 @@ use super::root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, Mode
 use super::rules::{ErrorKind, names_word};
 use super::sub_llm::{SubLlm, SubLlmOptions, new_id};
 use crate::ledger::{Estimate, Ledger};
+
+/// The field of Claude's thinking.
+const THINKING: &str = "thinking";
 
 /// A deadline this near counts as passed.
 const NEARLY: Duration = Duration::from_millis(20);
@@ -43,20 +47,43 @@ impl HttpModel {
         Self { name: Some(name.into()), ..Self::new(models) }
     }
 
-    /// A sender for the requests of a rollout.
-    fn sender(&self, sampling: &Map<String, Json>, ledger: &Arc<Ledger>) -> Result<SubLlm, SubLlmError> {
+    /// A sender for the requests of a rollout of which so many replies were cut off.
+    fn sender(
+        &self,
+        sampling: &Map<String, Json>,
+        ledger: &Arc<Ledger>,
+        cut_replies: u32,
+    ) -> Result<SubLlm, SubLlmError> {
+        let doubled = DEFAULT_COMPLETION.saturating_mul(1_u64.checked_shl(cut_replies).unwrap_or(u64::MAX));
         let options = SubLlmOptions {
             model: self.name.clone(),
             sampling: sampling.clone(),
+            // It sends one request at a time.
+            parallelism: 1,
+            default_max_tokens: doubled.min(LONGEST_BOUND),
             ..SubLlmOptions::default()
         };
         SubLlm::new(self.models.clone(), ledger.clone(), options)
     }
 
+    /// The sampling parameters, without the model's thinking where that may be left out and has no room.
+    fn sampling<'a>(&self, request: ChatRequest<'a>) -> Cow<'a, Map<String, Json>> {
+        let mut sampling = Cow::Borrowed(request.sampling);
+        let least = thinking_budget(request.sampling).saturating_add(LEAST_COMPLETION);
+        if request.may_skip_thinking && request.sampling.contains_key(THINKING) {
+            let estimate = self.estimate(ChatRequest { max_tokens: Some(least), ..request });
+            let is_affordable = estimate.is_none_or(|estimate| request.ledger.check(&estimate).is_ok());
+            if !is_affordable || request.room.is_some_and(|room| room < least) {
+                sampling.to_mut().shift_remove(THINKING);
+            }
+        }
+        sampling
+    }
+
     async fn exchange(&self, request: ChatRequest<'_>) -> Result<ChatReply, ModelError> {
         let ChatRequest { messages, tools, sampling, deadline, ledger, observer, .. } = request;
         let llm = self
-            .sender(sampling, ledger)
+            .sender(sampling, ledger, request.cut_replies)
             .map_err(|error| ModelError::new(ModelErrorKind::Failed, error.to_string()))?;
         let batch_id = new_id();
         let id = new_request_id();
@@ -115,11 +142,14 @@ impl RootModel for HttpModel {
     }
 
     fn complete<'a>(&'a self, request: ChatRequest<'a>) -> ModelFuture<'a> {
-        Box::pin(self.exchange(request))
+        Box::pin(async move {
+            let sampling = self.sampling(request);
+            self.exchange(ChatRequest { sampling: &sampling, ..request }).await
+        })
     }
 
     fn estimate(&self, request: ChatRequest<'_>) -> Option<Estimate> {
-        let llm = self.sender(request.sampling, request.ledger).ok()?;
+        let llm = self.sender(request.sampling, request.ledger, request.cut_replies).ok()?;
         let estimate = llm.estimate(&llm.fields(fields(request)), request.messages);
         Some(of_request(estimate, request))
     }
@@ -129,7 +159,7 @@ impl RootModel for HttpModel {
     }
 
     fn check(&self, sampling: &Map<String, Json>, ledger: &Arc<Ledger>) -> Result<(), String> {
-        self.sender(sampling, ledger).map(drop).map_err(|error| error.to_string())
+        self.sender(sampling, ledger, 0).map(drop).map_err(|error| error.to_string())
     }
 }
 
@@ -149,6 +179,7 @@ fn fields(request: ChatRequest<'_>) -> Map<String, Json> {
 fn kind(error: &SubCallError, deadline: Instant) -> ModelErrorKind {
     match error {
         SubCallError::Exhausted(_) => ModelErrorKind::Budget,
+        SubCallError::NoRoomToThink { .. } => ModelErrorKind::TooLong,
         SubCallError::Status { status: 413, message } if !ErrorKind::NotContextFull.is_of(message) => {
             ModelErrorKind::TooLong
         }

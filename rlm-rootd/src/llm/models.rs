@@ -21,11 +21,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 pub use self::config::{ModelsConfig, ModelsError};
 use self::config::{base_url, headers, host};
 use super::api::Api;
-use super::bounds::{LEAST_COMPLETION, ToldWindow, afforded, fit_bound};
+use super::bounds::{LEAST_COMPLETION, ToldWindow, above_thinking, afforded, fit_bound, thinking_budget};
 use super::error::SubCallError;
-use super::failure::{Failure, unusable};
+use super::failure::{Cost, Failure, Retry, unusable};
 use super::message::{ChatMessage, prompt_tokens};
-use super::reply::Reply;
+use super::reply::{Came, Reply};
 use super::request_ids::{Form, RequestIds};
 use super::retry::{Retries, asked_pause};
 use super::rules::{ErrorKind, Refused, Rules, refuses_stream};
@@ -71,6 +71,8 @@ pub struct Models {
     rules: RwLock<HashMap<String, Arc<Rules>>>,
     /// The name that the server lists as the owner of its models.
     owner: OnceLock<String>,
+    /// The longest completion of each model for which the server lists one.
+    listed: RwLock<Vec<(String, u64)>>,
     /// The host in the base URL, with its port if it has one.
     host: String,
     /// The headers of each request without the key.
@@ -116,7 +118,7 @@ impl Models {
         let client = client.build().map_err(|error| ModelsError::Client(last_cause(&error)))?;
         let running = Semaphore::new(config.parallelism.min(Semaphore::MAX_PERMITS));
         let streams = AtomicBool::new(config.stream && !is_own);
-        let (rules, owner) = (RwLock::default(), OnceLock::new());
+        let (rules, owner, listed) = (RwLock::default(), OnceLock::new(), RwLock::default());
         let (streaming, sent) = (Mutex::default(), AtomicU64::new(0));
         Ok(Self {
             config,
@@ -125,6 +127,7 @@ impl Models {
             host,
             rules,
             owner,
+            listed,
             headers,
             client,
             is_own,
@@ -189,13 +192,14 @@ impl Models {
     }
 
     /// Sends a request once. If the server refuses the form of the request, not its content, the rules learn that, and it is sent
-    /// once more.
+    /// once more. `came` gets what comes of a reply that does not end, or for which this is not waited any more.
     pub(super) async fn post(
         &self,
         ids: &mut RequestIds<'_>,
         messages: &[ChatMessage],
         fields: &Map<String, Json>,
         mut room: Option<u64>,
+        came: &Came,
     ) -> Result<Reply, Failure> {
         let mut has_refused_bound = false;
         loop {
@@ -205,13 +209,16 @@ impl Models {
             if self.config.token_ids {
                 sent.to_mut().extend(rules.token_ids());
             }
-            let longest = (self.api == Api::Anthropic).then(|| rules.longest_completion());
+            let longest = || above_thinking(rules.longest_completion(), fields);
+            let longest = (self.api == Api::Anthropic).then(longest);
             // A request without a bound gets one where the server has told how much is left.
             let longest = longest.or(has_refused_bound.then_some(u64::MAX));
-            let bound = fit_bound(&mut sent, longest, room);
+            let most = fit_bound(&mut sent, longest, rules.longest_completion);
+            let bound = fit_bound(&mut sent, most, room);
+            check_room_to_think(bound, most, thinking_budget(fields))?;
             ids.send_as(Form { rules: rules.clone(), streams, bound });
             let body = self.api.body(messages, sent, streams, &rules);
-            let replied = self.send(ids, &rules, body.bytes, streams).await;
+            let replied = self.send(ids, &rules, body.bytes, streams, came).await;
             if let Err(failure) = &replied {
                 if self.learn(model, &rules, failure, Refused { messages, fields, streams }) {
                     continue;
@@ -272,6 +279,7 @@ impl Models {
         rules: &Rules,
         body: Vec<u8>,
         streams: bool,
+        came: &Came,
     ) -> Result<Reply, Failure> {
         let mut request = Request::new(Method::POST, self.url.clone());
         *request.headers_mut() = self.headers_with(ids, rules);
@@ -292,7 +300,7 @@ impl Models {
         let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let is_stream = |kind: &str| kind.to_ascii_lowercase().starts_with("text/event-stream");
         if status.is_success() && kind.is_some_and(is_stream) {
-            return self.read_pieces(response).await;
+            return self.read_pieces(response, came).await;
         }
         let body = self.read(response).await;
         if let Ok(body) = &body
@@ -348,6 +356,17 @@ impl Models {
                 None => format!("{error} in {:?}", self.shorten(&text)),
             })
         })
+    }
+}
+
+/// Fails if the window has so little room that a bound was lowered to what the model may think with.
+fn check_room_to_think(bound: Option<u64>, most: Option<u64>, thinking: u64) -> Result<(), Failure> {
+    match bound {
+        Some(room) if thinking > 0 && bound < most && room < thinking.saturating_add(LEAST_COMPLETION) => {
+            let error = SubCallError::NoRoomToThink { room, thinking };
+            Err(Failure::new(error, Cost::Nothing, Retry::Never))
+        }
+        _ => Ok(()),
     }
 }
 

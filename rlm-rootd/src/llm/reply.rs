@@ -1,7 +1,7 @@
 //! Replies of a model's server.
 
 use std::io::{self, Write};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use rlm_core::text::grouped;
 use serde_json::{Map, Value as Json, json};
@@ -62,6 +62,20 @@ pub(super) struct Reply {
     pub(super) body: Json,
     /// Changes to the request before it was sent, and their reasons.
     pub(super) adapted: Vec<String>,
+}
+
+/// The part of a reply that came, where the reply did not end.
+#[derive(Debug, Default)]
+pub(super) struct Came(Mutex<Option<Reply>>);
+
+impl Came {
+    pub(super) fn put(&self, part: Json) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Reply::new(part));
+    }
+
+    pub(super) fn take(&self) -> Option<Reply> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// The content of a reply.

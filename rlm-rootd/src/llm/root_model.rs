@@ -70,6 +70,10 @@ pub struct ChatRequest<'a> {
     pub ledger: &'a Arc<Ledger>,
     /// True for the request for which the ledger reserves something ([`Ledger::reserve_later`]).
     pub is_reserved: bool,
+    /// Number of replies of the rollout that were cut off: a bound on the completion that nobody has set is doubled for each.
+    pub cut_replies: u32,
+    /// True if the model may reply without thinking where there is no room for that.
+    pub may_skip_thinking: bool,
     /// Hears of attempts that failed; nobody by default.
     pub observer: Option<&'a dyn RetryObserver>,
 }
@@ -89,6 +93,8 @@ impl<'a> ChatRequest<'a> {
             deadline,
             ledger,
             is_reserved: false,
+            cut_replies: 0,
+            may_skip_thinking: false,
             observer: None,
         }
     }

@@ -1,13 +1,17 @@
 //! The sub-LLM of a rollout.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
 
-use super::bounds::{DEFAULT_COMPLETION, LEAST_COMPLETION, bound, check_bounds, choices, thinking_budget};
+use super::bounds::{
+    DEFAULT_COMPLETION, LEAST_COMPLETION, LONGEST_BOUND, bound, check_bounds, choices, lower_bounds,
+    thinking_budget,
+};
 use super::boxed::last_boxed;
 use super::error::{SubCallError, SubLlmError};
 use super::exchange::{Request, Sender};
@@ -45,8 +49,9 @@ pub struct SubLlmOptions {
     /// Extra fields of each request, such as `temperature`. Requests through the proxy can override them.
     pub sampling: Map<String, Json>,
     /// `max_tokens` of a request that has neither `max_tokens` nor `max_completion_tokens`, if the budget needs a
-    /// bound; 4096 by default. If the budget has less left, it is the rest of the budget, down to [`LEAST_COMPLETION`]. The tokens that
-    /// a user gives the model to think with come on top of both.
+    /// bound, and whose model's longest completion the server does not list; 4096 by default. It is doubled after each reply that was
+    /// cut off at it. If the budget has less left, it is the rest of the budget, down to [`LEAST_COMPLETION`]. The tokens that a user
+    /// gives the model to think with come on top of both.
     pub default_max_tokens: u64,
     /// Receives a record of each request; none by default.
     pub recorder: Option<Arc<dyn Recorder>>,
@@ -104,6 +109,8 @@ pub struct SubLlm {
     pub(super) model: Arc<str>,
     pub(super) options: SubLlmOptions,
     tools: ChatTools,
+    /// The bound on a completion where nobody has set one, without what the model may think with.
+    own_bound: AtomicU64,
 }
 
 impl SubLlm {
@@ -125,7 +132,8 @@ impl SubLlm {
         let tools = ChatTools::new(&options.tools)?;
         let slots = Semaphore::new(options.parallelism.min(Semaphore::MAX_PERMITS));
         let recorder = options.recorder.clone();
-        Ok(Self { sender: Sender { models, ledger, slots, recorder }, model, options, tools })
+        let own_bound = AtomicU64::new(options.default_max_tokens);
+        Ok(Self { sender: Sender { models, ledger, slots, recorder }, model, options, tools, own_bound })
     }
 
     /// The model that is called.
@@ -199,11 +207,19 @@ impl SubLlm {
                 body.insert("tools".to_owned(), self.tools.definitions().clone());
                 body.insert("tool_choice".to_owned(), if may_call { "auto" } else { "none" }.into());
             }
+            let own_bound = self.own_bound.load(Ordering::Relaxed);
             let request = self.request((batch_id, index, turn, new_request_id()), body, &messages);
             let said = |reply: &Reply| Ok((reply.said(may_call)?, reply.end()));
             let (result, charged, attempts) = self.sender.exchange(&request, deadline, said).await;
             usage = usage + charged;
             requests += attempts;
+            let is_cut = match &result {
+                Ok((_, end)) => end.is_cut(),
+                Err(error) => matches!(error, SubCallError::NoTextWithinBound { .. }),
+            };
+            if is_cut && request.has_own_bound {
+                self.own_bound.fetch_max(own_bound.saturating_mul(2).min(LONGEST_BOUND), Ordering::Relaxed);
+            }
             let (content, end) = result?;
             match content {
                 ReplyContent::Text(text) => {
@@ -228,7 +244,16 @@ impl SubLlm {
     ) -> Request<'a> {
         let is_bounded = bound(&fields).or_else(|| bound(&self.options.sampling)).is_some();
         let mut fields = self.fields(fields);
-        let estimate = self.estimate(&fields, messages);
+        let mut estimate = self.estimate(&fields, messages);
+        let has_own_bound = !is_bounded && estimate.completion_tokens > 0;
+        if has_own_bound {
+            // Of a long completion that the server lists, requests that run at once would have to wait for each other.
+            let affordable = self.sender.ledger.affordable_completion(&estimate);
+            let share = affordable / self.options.parallelism as u64;
+            let most = share.max(self.own_bound(&fields).saturating_mul(choices(&fields)));
+            estimate.completion_tokens = estimate.completion_tokens.min(most);
+            lower_bounds(&mut fields, most);
+        }
         fields.insert("model".to_owned(), (*self.model).into());
         let least_completion =
             (!is_bounded).then(|| LEAST_COMPLETION.saturating_add(thinking_budget(&fields)));
@@ -241,6 +266,7 @@ impl SubLlm {
             messages,
             fields,
             least_completion,
+            has_own_bound,
             room: None,
             observer: None,
         }
@@ -254,10 +280,16 @@ impl SubLlm {
             }
         }
         if bound(&fields).is_none() && self.sender.ledger.bounds_completions() {
-            let most = self.options.default_max_tokens.saturating_add(thinking_budget(&fields));
+            let listed = self.sender.models.longest_completion(&self.model);
+            let most = listed.unwrap_or_else(|| self.own_bound(&fields));
             fields.insert("max_tokens".to_owned(), most.into());
         }
         fields
+    }
+
+    /// The bound on a completion where neither a user nor the server has named one.
+    fn own_bound(&self, fields: &Map<String, Json>) -> u64 {
+        self.own_bound.load(Ordering::Relaxed).saturating_add(thinking_budget(fields))
     }
 
     /// The most that a request may cost.

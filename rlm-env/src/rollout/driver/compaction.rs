@@ -120,6 +120,7 @@ impl RolloutDriver<'_> {
         messages.push(json!({"role": "user", "content": asking.render(self.prompts)?}).into());
         let mut request = self.request(self.config.limits.max_completion_tokens);
         request.messages = &messages;
+        request.may_skip_thinking = true;
         let replied = self.complete(request, true).await?;
         let text = |reply: ChatReply| reply_text(&reply.message).filter(|text| !text.trim().is_empty());
         Ok(replied.map(text))

@@ -164,6 +164,8 @@ pub(super) struct Progress {
     skipped: VecDeque<Call>,
     /// Tokens of the model's longest completion.
     longest_completion: u64,
+    /// Replies that were cut off.
+    cut_replies: u32,
     restarts: u32,
     /// Consecutive replies without a call.
     idle_turns: u32,

@@ -59,8 +59,9 @@ impl RolloutDriver<'_> {
                 let ChatReply { message, finish_reason, usage, .. } = reply;
                 self.conversation.reply(message);
                 self.conversation.counted(&usage);
-                let is_full = ReplyEnd::of(finish_reason.as_deref()) == ReplyEnd::WindowFull;
-                Ok(if is_full && matches!(read.request, ReplyRequest::Nothing(_)) {
+                let end = ReplyEnd::of(finish_reason.as_deref());
+                self.progress.cut_replies += u32::from(end.is_cut());
+                Ok(if end == ReplyEnd::WindowFull && matches!(read.request, ReplyRequest::Nothing(_)) {
                     let error = "the model's context window was full before its reply ended".to_owned();
                     Err(Stop::new(StopReason::ContextFull, error))
                 } else {
@@ -160,6 +161,8 @@ impl RolloutDriver<'_> {
         request.room = self.room();
         request.cached_tokens = self.conversation.cached_tokens();
         request.is_reserved = self.progress.is_last_turn;
+        request.may_skip_thinking = self.progress.is_last_turn;
+        request.cut_replies = self.progress.cut_replies;
         request
     }
 

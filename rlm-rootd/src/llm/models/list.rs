@@ -52,7 +52,21 @@ impl Models {
             self.owner.get_or_init(|| owner.to_owned());
             self.rules.write().unwrap_or_else(PoisonError::into_inner).clear();
         }
-        entry.map(ModelLimits::of_entry).unwrap_or_default()
+        let limits = entry.map(ModelLimits::of_entry).unwrap_or_default();
+        let completion =
+            |entry: &Json| Some((name(entry)?.to_owned(), ModelLimits::of_entry(entry).completion_tokens?));
+        let listed = entries.iter().filter_map(completion).collect();
+        *self.listed.write().unwrap_or_else(PoisonError::into_inner) = listed;
+        limits
+    }
+
+    /// The longest completion of a model, where its rules have one, or the server has listed it.
+    pub(in crate::llm) fn longest_completion(&self, model: &str) -> Option<u64> {
+        let listed = || {
+            let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+            listed.iter().find(|(name, _)| is_same_model(name, model)).map(|(_, tokens)| *tokens)
+        };
+        self.rules(model).longest_completion.or_else(listed)
     }
 
     pub(super) fn list_url(&self) -> Url {

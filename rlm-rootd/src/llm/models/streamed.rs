@@ -3,31 +3,32 @@
 use std::sync::atomic::Ordering;
 
 use reqwest::{Response, StatusCode};
+use serde_json::Value as Json;
 use tokio::time::{Instant, timeout_at};
 
 use super::{MAX_REPLY_BYTES, MAX_STREAM_BYTES, Models, Streaming, has_error, lacks_choices};
 use crate::llm::api::Api;
 use crate::llm::error::SubCallError;
 use crate::llm::failure::{Cost, Failure, Retry, unusable};
-use crate::llm::reply::Reply;
+use crate::llm::reply::{Came, Reply};
 use crate::llm::server_error::ServerError;
 use crate::llm::sse;
 use crate::llm::wire::{CLOSING, Streamed};
 
 impl Models {
     /// Reads a reply that comes as events, each with a piece of it.
-    pub(super) async fn read_pieces(&self, mut response: Response) -> Result<Reply, Failure> {
-        let mut pieces = StreamedReply::new(self);
+    pub(super) async fn read_pieces(&self, mut response: Response, came: &Came) -> Result<Reply, Failure> {
+        let mut unended = Unended::new(StreamedReply::new(self), came);
         loop {
             let next = response.chunk();
-            let chunk = match pieces.until {
+            let chunk = match unended.pieces.as_ref().and_then(|pieces| pieces.until) {
                 None => next.await.map_err(|error| self.broken(&error))?,
                 // The reply has ended and is paid for, whatever becomes of the connection. One whose response ends can be used again.
                 Some(until) => timeout_at(until, next).await.ok().and_then(Result::ok).flatten(),
             };
-            match chunk {
-                Some(chunk) => pieces.add(&chunk)?,
-                None => return pieces.end(),
+            match (chunk, &mut unended.pieces) {
+                (Some(chunk), Some(pieces)) => pieces.add(&chunk)?,
+                (_, pieces) => return pieces.take().expect("taken only here").end(),
             }
         }
     }
@@ -106,13 +107,20 @@ impl<'a> StreamedReply<'a> {
         Ok(())
     }
 
+    /// The part that came of a reply that did not end, if any did.
+    fn part(self) -> Option<Json> {
+        let (body, text) = self.streamed.into_body();
+        let part = self.models.api.part(body, &text);
+        (!text.is_empty() || part["usage"].is_object()).then_some(part)
+    }
+
     fn end(self) -> Result<Reply, Failure> {
-        let Self { models, document, .. } = self;
-        if !document.is_empty() {
+        let models = self.models;
+        if !self.document.is_empty() {
             if models.streams.load(Ordering::Relaxed) {
                 models.note_streaming(Streaming::Whole);
             }
-            return models.reply(models.json(&document)?, "");
+            return models.reply(models.json(&self.document)?, "");
         }
         models.note_streaming(Streaming::InPieces);
         if self.streamed.is_whole() || self.streamed.is_whole_at_end(self.is_over) {
@@ -120,6 +128,30 @@ impl<'a> StreamedReply<'a> {
             return models.reply(body, &text);
         }
         let error = SubCallError::Broken("the stream ended before the reply".to_owned());
-        Err(Failure::new(error, Cost::Unknown, Retry::After(None)))
+        let failure = Failure::new(error, Cost::Unknown, Retry::After(None));
+        Err(match self.part() {
+            Some(part) => failure.after(part),
+            None => failure,
+        })
+    }
+}
+
+/// A streamed reply that has not ended. If it is dropped, what came of it is put aside.
+struct Unended<'a> {
+    pieces: Option<StreamedReply<'a>>,
+    came: &'a Came,
+}
+
+impl<'a> Unended<'a> {
+    fn new(pieces: StreamedReply<'a>, came: &'a Came) -> Self {
+        Self { pieces: Some(pieces), came }
+    }
+}
+
+impl Drop for Unended<'_> {
+    fn drop(&mut self) {
+        if let Some(part) = self.pieces.take().and_then(StreamedReply::part) {
+            self.came.put(part);
+        }
     }
 }

@@ -5,9 +5,14 @@ use std::sync::Arc;
 
 use rlm_rootd::{Budget, Ledger, Models, Price, Prices, SubLlm, SubLlmOptions, Usage};
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
-use super::{ask, echoes, prompts, setup, soon};
+use super::{ask, ask_one, echoes, prompts, setup, soon};
+
+/// The bounds on completions of the requests so far.
+fn bounds(model: &ScriptedModel) -> Vec<u64> {
+    model.requests().iter().map(|request| request.body["max_tokens"].as_u64().unwrap()).collect()
+}
 
 #[tokio::test]
 async fn no_more_calls_are_made_than_the_budget_has() {
@@ -66,6 +71,50 @@ async fn a_bound_that_a_budget_needs_is_above_the_tokens_to_think_with() {
         // The second takes all that is left.
         assert!(matches!(bounds[..], [9000, 8256..9000]), "{bounds:?} with {sampling}");
     }
+}
+
+#[tokio::test]
+async fn a_bound_that_the_budget_needs_grows_with_the_replies_that_it_cuts() {
+    let cut = |content: Json| {
+        let message = json!({"role": "assistant", "content": content});
+        let body = json!({"choices": [{"message": message, "finish_reason": "length"}]});
+        Rule::any().body(body.to_string()).once()
+    };
+    let model = ScriptedModel::start([cut(Json::Null), cut(json!("Let me")), Rule::any()]);
+    let sub_llm = setup(&model).with(|it| it.budget.tokens = Some(100_000)).start();
+    let error = "! the model returned no text: it reached the limit of 4096 tokens, chosen since there is a budget: \
+                 `max_tokens` in `sub_sampling` sets another";
+    for expected in [error, "Let me", "re: p", "re: p"] {
+        assert_eq!(ask_one(&sub_llm, "p").await, expected);
+    }
+    assert_eq!(bounds(&model), [4096, 8192, 16_384, 16_384]);
+    drop(model);
+}
+
+#[tokio::test]
+async fn a_completion_may_be_as_long_as_the_server_lists_or_says() {
+    let too_large = "max_tokens is too large: 9000. This model supports at most 7000 completion tokens";
+    let model = ScriptedModel::start([Rule::on("first").status(400, too_large).once(), Rule::any()]);
+    model.set_models(json!([{"id": "small", "max_completion_tokens": 9000}]));
+    let setup = setup(&model);
+    let models = Arc::new(Models::new(setup.config).unwrap());
+    models.limits().await;
+    let start = |tokens| {
+        let budget = Budget { tokens: Some(tokens), ..Budget::default() };
+        let ledger = Arc::new(Ledger::new(budget, Prices::default()));
+        SubLlm::new(models.clone(), ledger, SubLlmOptions::default()).unwrap()
+    };
+    // Five requests run at once: one does not take what others need, but for what it would have without a list.
+    for (tokens, prompt) in [(1_000_000, "p"), (30_100, "p"), (9000, "p"), (1_000_000, "first")] {
+        let sub_llm = start(tokens);
+        assert_eq!(ask_one(&sub_llm, prompt).await, format!("re: {prompt}"));
+    }
+    let sent = bounds(&model);
+    assert_eq!((sent[0], &sent[2..]), (9000, &[4096, 9000, 7000][..]), "{sent:?}");
+    assert!((5900..6100).contains(&sent[1]), "{sent:?}");
+    assert_eq!(ask_one(&start(1_000_000), "p").await, "re: p");
+    assert_eq!(bounds(&model).last(), Some(&7000));
+    drop(model);
 }
 
 #[tokio::test]

@@ -115,6 +115,51 @@ async fn a_stream_that_breaks_is_asked_for_again() {
 }
 
 #[tokio::test]
+async fn a_reply_that_does_not_end_is_charged_by_what_came_of_it() {
+    let (words, gate) = ("word ".repeat(300), Gate::shut());
+    let in_halves = || Rule::any().reply(&words).in_pieces().in_halves(&gate);
+    let cut = Rule::any().reply(&words).in_pieces().cut().once();
+    let ended = events(&[piece(&words[..words.len() / 2])]).once();
+    for (rules, seconds) in [
+        (vec![ended, Rule::any().usage(10, 5)], 60.0),
+        (vec![cut, Rule::any()], 60.0),
+        (vec![in_halves()], 1.0),
+    ] {
+        for completion_tokens in [None, Some(20_000)] {
+            let model = ScriptedModel::start(rules.clone());
+            let sub_llm = setup(&model).with(|it| it.budget.completion_tokens = completion_tokens).start();
+            let deadline = Instant::now() + Duration::from_secs_f64(seconds);
+            let answer = sub_llm.batch(vec!["p".to_owned()], deadline).await.remove(0);
+            let used = sub_llm.ledger().snapshot().used;
+            assert!((100..400).contains(&used.completion_tokens), "{used:?} for {answer:?}");
+            assert_eq!(used.calls, model.finish().len() as u64);
+        }
+    }
+    // Nobody waits for it any more.
+    let model = ScriptedModel::start([in_halves()]);
+    let sub_llm = setup(&model).start();
+    let asking = sub_llm.batch(vec!["p".to_owned()], soon());
+    assert!(tokio::time::timeout(Duration::from_secs(1), asking).await.is_err());
+    let used = sub_llm.ledger().snapshot().used;
+    assert!((100..400).contains(&used.completion_tokens) && used.prompt_tokens > 0, "{used:?}");
+    drop(model);
+}
+
+#[tokio::test]
+async fn what_was_told_of_the_usage_of_a_reply_that_does_not_end_counts() {
+    let details = json!({"cached_tokens": 1000});
+    let mut begun = piece("word");
+    begun["usage"] =
+        json!({"prompt_tokens": 4000, "completion_tokens": 60, "prompt_tokens_details": details});
+    let model = ScriptedModel::start([events(&[begun]).once(), Rule::any().status(400, "no")]);
+    let sub_llm = setup(&model).start();
+    assert_eq!(ask_one(&sub_llm, "p").await, "! the model's server answered 400: no");
+    let used = sub_llm.ledger().snapshot().used;
+    assert_eq!((used.prompt_tokens, used.cached_tokens, used.completion_tokens), (4000, 1000, 60));
+    drop(model);
+}
+
+#[tokio::test]
 async fn what_becomes_of_a_stream_behind_the_end_of_its_reply_does_not_matter() {
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
     let usage = json!({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}});

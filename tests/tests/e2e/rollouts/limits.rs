@@ -162,6 +162,33 @@ async fn a_growing_conversation_gets_one_warning_and_then_ends() {
     stage.end().await;
 }
 
+/// Where there is no room for it, the limit counts as reached.
+#[tokio::test]
+async fn a_bound_is_above_the_tokens_that_a_model_may_think_with_or_it_does_not_think() {
+    let thinking = |config: &mut RolloutConfig| {
+        let thinking = json!({"type": "enabled", "budget_tokens": 3000});
+        config.sampling.insert("thinking".to_owned(), thinking);
+        config.limits.max_completion_tokens = Some(6000);
+    };
+    for (context_tokens, budget) in [(Some(10_000), None), (None, Some(12_000))] {
+        let stage = Stage::new([bash("RLM_CONTENT=some").usage(6500, 400).once(), answer("all")]).await;
+        let (result, seen) = stage
+            .run_as(|config| {
+                thinking(config);
+                config.limits.context_tokens = context_tokens;
+                config.limits.budget.tokens = budget;
+            })
+            .await;
+        ended(&result, StopReason::Answered, "all");
+        assert_eq!(seen.notices().len(), 1, "{result:?}");
+        for request in stage.root_requests() {
+            let bound = request["max_tokens"].as_u64().unwrap();
+            assert!(bound > 3000 || request.get("thinking").is_none(), "{bound}");
+        }
+        stage.end().await;
+    }
+}
+
 #[tokio::test]
 async fn a_conversation_that_the_model_refuses_is_shortened_for_a_last_turn() {
     let too_long = "This model's maximum context length is 4096 tokens";

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value as Json, json};
 
-use crate::llm::bounds::{DEFAULT_COMPLETION, thinking_budget};
+use crate::llm::bounds::above_thinking;
 use crate::llm::message::{ChatMessage, Form, Part};
 use crate::llm::rules::Rules;
 use crate::llm::wire::{Body, parts_left_out};
@@ -62,11 +62,8 @@ pub(super) fn options(fields: &Map<String, Json>, default_max_tokens: u64) -> Ma
         .retain(|name, value| !value.is_null() && name != "stream_options" && (name != "n" || *value != 1));
     let max_tokens =
         options.shift_remove("max_completion_tokens").or_else(|| options.shift_remove("max_tokens"));
-    let default = match thinking_budget(fields) {
-        0 => default_max_tokens,
-        budget => default_max_tokens.max(budget.saturating_add(DEFAULT_COMPLETION)),
-    };
-    options.insert("max_tokens".to_owned(), max_tokens.unwrap_or_else(|| default.into()));
+    let default = || above_thinking(default_max_tokens, fields).into();
+    options.insert("max_tokens".to_owned(), max_tokens.unwrap_or_else(default));
     if let Some(stop) = options.shift_remove("stop") {
         let sequences = if stop.is_array() { stop } else { json!([stop]) };
         options.insert("stop_sequences".to_owned(), sequences);

@@ -42,7 +42,7 @@ pub(crate) struct Cells {
     add_source: Py<PyAny>,
     keep_source: Py<PyAny>,
     tidy: Py<PyAny>,
-    add_line: Py<PyAny>,
+    complete_error: Py<PyAny>,
     run_async: Py<PyAny>,
     format_exception: Py<PyAny>,
     complete: Py<PyAny>,
@@ -98,6 +98,7 @@ impl Cells {
         glue.set_item("__builtins__", builtins.dict().copy()?)?;
         glue.set_item("__name__", "rlm_cell_engine")?;
         glue.set_item("DEFINITIONS", DEFINITIONS)?;
+        glue.set_item("NOTEBOOK", NOTEBOOK)?;
         let compile = builtins.getattr("compile")?;
         let code = compile.call1((GLUE, "<rlm>", "exec"))?;
         evaluate(&code, &glue)?;
@@ -112,7 +113,7 @@ impl Cells {
             add_source: fetch("add_source")?,
             keep_source: fetch("keep_source")?,
             tidy: fetch("tidy")?,
-            add_line: fetch("add_line")?,
+            complete_error: fetch("complete_error")?,
             run_async: fetch("run_async")?,
             format_exception: fetch("format_exception")?,
             complete: fetch("complete")?,
@@ -160,8 +161,8 @@ impl Cells {
             self.compile(py, source.code, tree, &file_name)
         });
         let compiled = compiled.inspect_err(|error| {
-            // A syntax error without its source line is still useful.
-            let _unusual = self.add_line.call1(py, (error.value(py), &file_name));
+            // A syntax error without its source line or advice is still useful.
+            let _unusual = self.complete_error.call1(py, (error.value(py), &file_name));
         });
         let (statements, expression) = compiled.inspect_err(|_error| self.drop_source(py, &file_name))?;
         let codes: Vec<&Bound<'_, PyAny>> = statements.iter().chain(&expression).collect();
@@ -343,5 +344,8 @@ fn plain_traceback(error: &Bound<'_, PyBaseException>, exception: &Exception) ->
 /// The engine's Python part.
 const GLUE: &str = include_str!("glue.py");
 
-/// The part of it that compiles only where a cell imports `multiprocessing`.
+/// The part of it for cells that import `multiprocessing`.
 const DEFINITIONS: &str = include_str!("definitions.py");
+
+/// The part of it for cells with IPython's own syntax.
+const NOTEBOOK: &str = include_str!("notebook.py");

@@ -192,10 +192,23 @@ def run_async(namespace, codes):
         del failure
 
 
-def add_line(error, filename):
-    """Adds the source line to a syntax error of the compiler, which, unlike the parser, looks for a file."""
-    if isinstance(error, SyntaxError) and error.text is None and error.filename == filename and error.lineno:
-        error.text = sources[filename][2][error.lineno - 1]
+def complete_error(error, filename):
+    """Adds to a syntax error its source line, where the compiler, unlike the parser, looks for a file, and advice."""
+    if not isinstance(error, SyntaxError) or error.filename != filename or not error.lineno:
+        return
+    line = sources[filename][2][error.lineno - 1]
+    if error.text is None:
+        error.text = line
+    if "!" in line or "%" in line or "?" in line:
+        if advice := scope_of("NOTEBOOK")["instead"](line):
+            error.msg += ". The line is IPython's; here, write " + advice
+
+
+def scope_of(part):
+    """Runs a part of the engine that most sessions do not need, and returns its names."""
+    scope = {"__builtins__": __builtins__, "__name__": "rlm_cell_engine"}
+    exec(compile(own_globals[part], "<rlm>", "exec"), scope)
+    return scope
 
 
 def add_sources(linecache):
@@ -243,9 +256,7 @@ def add_classes(inspect):
 
 def add_definitions(spawn):
     """Lets new processes of `multiprocessing` have the definitions of cells."""
-    scope = {"__builtins__": __builtins__, "__name__": "rlm_cell_engine"}
-    exec(compile(own_globals["DEFINITIONS"], "<rlm>", "exec"), scope)
-    scope["send_definitions"](
+    scope_of("DEFINITIONS")["send_definitions"](
         spawn, modules["__main__"].__dict__, lambda: {name: sources[name][2] for name in list(sources) if is_cell(name)}
     )
 

@@ -129,6 +129,32 @@ ValueError: alone"
 }
 
 #[test]
+fn the_error_of_ipythons_own_syntax_says_what_to_write() {
+    let mut worker = Worker::python();
+    for (line, instead) in [
+        ("!echo don't | wc", "import subprocess; subprocess.run(\"echo don't | wc\", shell=True)"),
+        ("names = !ls", "import subprocess; names = subprocess.getoutput('ls')"),
+        (
+            "%pip install a b",
+            "import subprocess, sys; subprocess.run([sys.executable, '-m', 'pip', 'install', 'a', 'b'])",
+        ),
+        ("%%bash", "import subprocess; subprocess.run('''...''', shell=True, executable='bash')"),
+        ("%cd data", "import os; os.chdir('data')"),
+        ("%matplotlib inline", "nothing: leave the line out"),
+        ("%unknown 1", "Python: there are no magics"),
+        ("str.join?", "help(str.join)"),
+        ("??str", "help(str)"),
+    ] {
+        let response = raises(&mut worker, &format!("x = 1\n{line}\n"), "SyntaxError");
+        let expected = format!(". The line is IPython's; here, write {instead}");
+        let (message, shown) = (response.exception.unwrap().message, response.result.unwrap());
+        assert!(message.contains(&expected) && shown.ends_with(&expected), "{message}\n{shown}");
+    }
+    let response = raises(&mut worker, "(1\n% 2 3)", "SyntaxError");
+    assert!(!response.result.unwrap().contains("IPython"));
+}
+
+#[test]
 fn an_exception_group_shows_its_members() {
     for python in pythons() {
         let mut worker = Setup::python_at(&python).start();

@@ -1,0 +1,41 @@
+"""Python for lines that only IPython understands: what the error of a cell with such a line says to write."""
+
+import re
+
+LEFT_OUT = {"autoreload", "config", "load_ext", "matplotlib", "precision", "reload_ext"}
+
+
+def instead(line):
+    """What to write in place of a line. None for a line that is not IPython's."""
+    line = line.strip()
+    if found := re.fullmatch(r"(?:([\w.]+)\s*=\s*)?!{1,2}(?!=)(.+)", line):
+        name, command = found[1], found[2].strip()
+        if name:
+            return f"import subprocess; {name} = subprocess.getoutput({command!r})"
+        return f"import subprocess; subprocess.run({command!r}, shell=True)"
+    if found := re.match(r"%{1,2}(\w+) *(.*)", line):
+        return instead_of_magic(found[1], found[2].strip())
+    if found := re.fullmatch(r"\?{1,2}([\w.]+)|([\w.]+)\?{1,2}", line):
+        return f"help({found[1] or found[2]})"
+    return None
+
+
+def instead_of_magic(name, rest):
+    if name == "pip":
+        words = ["-m", "pip", *rest.split()]
+        return f"import subprocess, sys; subprocess.run([sys.executable, {str(words)[1:]})"
+    if name in ("bash", "sh", "script", "system", "sx"):
+        text = repr(rest) if rest and name in ("system", "sx") else "'''...'''"
+        return f"import subprocess; subprocess.run({text}, shell=True, executable='bash')"
+    if name == "cd":
+        return f"import os; os.chdir({rest!r})"
+    if name in ("env", "set_env") and "=" in rest:
+        variable, value = rest.split("=", 1)
+        return f"import os; os.environ[{variable.strip()!r}] = {value.strip()!r}"
+    if name in ("time", "timeit"):
+        return "import time, and the difference of time.perf_counter() after and before"
+    if name in ("writefile", "file"):
+        return f"open({rest!r}, 'w').write(...)"
+    if name in LEFT_OUT:
+        return "nothing: leave the line out"
+    return "Python: there are no magics"

@@ -103,6 +103,7 @@ impl Cells {
         let code = compile.call1((GLUE, "<rlm>", "exec"))?;
         evaluate(&code, &glue)?;
         let fetch = |name: &str| glue.as_any().get_item(name).map(Bound::unbind);
+        builtins.setattr("display", fetch("display")?)?;
         Ok(Self {
             namespace: py.import("__main__")?.dict().unbind(),
             compile: compile.unbind(),
@@ -187,7 +188,26 @@ impl Cells {
         if value.is_none() || expression.is_none() {
             return Ok(None);
         }
-        value.repr().map(|repr| Some(text::of_string(&repr)))
+        let repr = text::of_string(&value.repr()?);
+        self.keep_result(&value)?;
+        Ok(Some(repr))
+    }
+
+    /// Keeps the last two results, as `_` and `__`: among the builtins, as at Python's prompt, where names of cells hide them.
+    fn keep_result(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(builtins) = self.namespace(value.py()).get_item("__builtins__")? else { return Ok(()) };
+        // Guard rails make them a dict, and a cell may make them anything.
+        let names = match builtins.cast::<PyModule>() {
+            Ok(module) => module.dict(),
+            Err(_) => match builtins.cast_into::<PyDict>() {
+                Ok(names) => names,
+                Err(_) => return Ok(()),
+            },
+        };
+        if let Some(last) = names.get_item("_")? {
+            names.set_item("__", last)?;
+        }
+        names.set_item("_", value)
     }
 
     /// Removes the source of a cell that did not compile: nothing is left that could show it.

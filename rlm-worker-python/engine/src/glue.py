@@ -261,6 +261,12 @@ def add_definitions(spawn):
     )
 
 
+def display(*objects):
+    """Prints the repr of each object, as a notebook shows it where it has no picture."""
+    for value in objects:
+        print(repr(value))
+
+
 modules = sys.modules
 
 

@@ -39,6 +39,14 @@ def __rlm_json(text):
             __rlm_sys.set_int_max_str_digits(limit)
 
 
+def __rlm_display(*objects):
+    for value in objects:
+        __rlm_builtins.print(__rlm_builtins.repr(value))
+
+
+__rlm_builtins.display = __rlm_display
+
+
 def __rlm_begin():
     """Begins a fresh namespace."""
     names = globals()

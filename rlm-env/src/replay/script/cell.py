@@ -30,6 +30,9 @@ def __rlm_cell(number, source):
             value = __rlm_loop.run_until_complete(value)
     if value is not None:
         __rlm_builtins.print(__rlm_builtins.repr(value), flush=True)
+        if hasattr(__rlm_builtins, "_"):
+            __rlm_builtins.__ = __rlm_builtins._
+        __rlm_builtins._ = value
 
 
 def __rlm_future():

@@ -133,6 +133,20 @@ class Point:
         "with multiprocessing.get_context('fork').Pool(2) as pool: values = pool.map(f, range(4))" => "",
         "values" => "[0, 10, 20, 30]",
     }
+    the_last_two_results_have_names {
+        "_" => Raises("NameError"),
+        "40 + 2" => "42",
+        "_ + 1" => "43",
+        "None" => "",
+        "x = _" => "",
+        "_, __, x" => "(43, 42, 43)",
+        "for _ in range(2): pass\n[_, __]" => "[1, 43]",
+        "'another'" => "'another'",
+        "_" => "1",
+        "del _\n_" => "1",
+        "await __import__('asyncio').sleep(0, 'awaited')" => "'awaited'",
+        "_" => "'awaited'",
+    }
     new_processes_have_the_definitions_of_cells_and_what_those_use {
         "import dataclasses, functools, math, multiprocessing
 from collections import namedtuple

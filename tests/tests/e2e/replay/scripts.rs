@@ -104,7 +104,7 @@ fn no_call_breaks_the_rest_of_the_script() {
     }
 }
 
-const PYTHON: [&str; 14] = [
+const PYTHON: [&str; 15] = [
     "from __future__ import annotations",
     "import asyncio, os, sys\nnumbers = [int(line) for line in open('numbers.txt')]",
     "sum(numbers)",
@@ -112,11 +112,12 @@ const PYTHON: [&str; 14] = [
     "await double(21)",
     "text = '''a\\n'quoted\" \\\\\n'''  # a comment at the end",
     "text",
+    "display(__); len(_)",
     "def show(x: Undefined):\n    print('shown', x)\nshow(1)",
     "print('é\\ud800'); os.system('echo from a program'); print('after')",
     "import io; sys.stdout = io.StringIO(); print('lost')",
     "print(sys.argv, os.path.basename(extra_data) == os.path.basename(os.getcwd()), sys.stdin.read() == '')",
-    "task = asyncio.get_event_loop_policy() is not None\nif task:\n    x = 5",
+    "task = asyncio.Lock() is not None\nif task:\n    x = 5",
     "for number in sorted(numbers):\n    print(number)",
     "answer['content'] = f'total {sum(numbers)} of {x}'\nanswer['ready'] = True",
 ];

@@ -246,11 +246,11 @@ impl SubLlm {
         let mut fields = self.fields(fields);
         let mut estimate = self.estimate(&fields, messages);
         let has_own_bound = !is_bounded && estimate.completion_tokens > 0;
-        if has_own_bound {
+        let own_bound = self.own_bound(&fields).saturating_mul(choices(&fields));
+        if has_own_bound && estimate.completion_tokens > own_bound {
             // Of a long completion that the server lists, requests that run at once would have to wait for each other.
             let affordable = self.sender.ledger.affordable_completion(&estimate);
-            let share = affordable / self.options.parallelism as u64;
-            let most = share.max(self.own_bound(&fields).saturating_mul(choices(&fields)));
+            let most = own_bound.max(affordable / self.options.parallelism as u64);
             estimate.completion_tokens = estimate.completion_tokens.min(most);
             lower_bounds(&mut fields, most);
         }

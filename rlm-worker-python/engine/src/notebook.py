@@ -6,7 +6,7 @@ LEFT_OUT = {"autoreload", "config", "load_ext", "matplotlib", "precision", "relo
 
 
 def instead(line):
-    """What to write in place of a line. None for a line that is not IPython's."""
+    """The Python for a line, in words where it is not one line. None for a line that is not IPython's."""
     line = line.strip()
     if found := re.fullmatch(r"(?:([\w.]+)\s*=\s*)?!{1,2}(?!=)(.+)", line):
         name, command = found[1], found[2].strip()

@@ -72,7 +72,7 @@ pub struct ChatRequest<'a> {
     pub is_reserved: bool,
     /// Number of replies of the rollout that were cut off: a bound on the completion that nobody has set is doubled for each.
     pub cut_replies: u32,
-    /// True if the model may reply without thinking where there is no room for that.
+    /// True if a model that has no room to think may reply without thinking.
     pub may_skip_thinking: bool,
     /// Hears of attempts that failed; nobody by default.
     pub observer: Option<&'a dyn RetryObserver>,

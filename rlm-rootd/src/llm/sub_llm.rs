@@ -248,7 +248,7 @@ impl SubLlm {
         let has_own_bound = !is_bounded && estimate.completion_tokens > 0;
         let own_bound = self.own_bound(&fields).saturating_mul(choices(&fields));
         if has_own_bound && estimate.completion_tokens > own_bound {
-            // Of a long completion that the server lists, requests that run at once would have to wait for each other.
+            // Requests run at once: with the longest completion that the server lists, each would take the room of the others.
             let affordable = self.sender.ledger.affordable_completion(&estimate);
             let most = own_bound.max(affordable / self.options.parallelism as u64);
             estimate.completion_tokens = estimate.completion_tokens.min(most);

@@ -180,7 +180,7 @@ class Definitions:
         self.given = {
             "path": path,
             "directory": directory,
-            # That of `from __future__ import annotations`.
+            # The flag of `from __future__ import annotations`.
             "flags": getattr(namespace.get("annotations"), "compiler_flag", 0),
             "modules": modules,
             "values": values,

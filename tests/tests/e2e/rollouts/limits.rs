@@ -162,7 +162,7 @@ async fn a_growing_conversation_gets_one_warning_and_then_ends() {
     stage.end().await;
 }
 
-/// Where there is no room for it, the limit counts as reached.
+/// A completion that would have less room than the thinking has reached the limit.
 #[tokio::test]
 async fn a_bound_is_above_the_tokens_that_a_model_may_think_with_or_it_does_not_think() {
     let thinking = |config: &mut RolloutConfig| {

@@ -122,7 +122,7 @@ impl Interpreter for BashSession {
             match start_until_ready(|| self.start_shell(Some(&snapshot), events)) {
                 Ok(()) => return Ok(State::Restored),
                 // A shell cannot be started with that state.
-                Err(Exit::Failed(_)) => self.shell.kill(events)?,
+                Err(exit @ Exit::Failed(_)) if !exit.is_for_want_of_a_process() => self.shell.kill(events)?,
                 Err(exit) => return Err(exit),
             }
         }

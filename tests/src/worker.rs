@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::process::{assert_no_marked_process, children, marked_processes, marking};
-use crate::wait::{end_of, read_to_end, wait_readable, wait_until};
+use crate::wait::{end_of, holds_within, read_to_end, wait_readable, wait_until};
 use crate::{AT_ONCE, PATIENCE, default_python, program, variable};
 
 /// The configuration of a worker to start.
@@ -348,6 +348,8 @@ impl Drop for Worker {
         if std::thread::panicking() {
             // The test's own panic says what is wrong.
             let _gone = kill(self.pid(), Signal::SIGTERM);
+            holds_within(PATIENCE, || self.child.try_wait().is_ok_and(|status| status.is_some()));
+            let _gone = self.child.kill();
             let _reaped = self.child.wait();
         } else {
             self.must_end();

@@ -25,6 +25,17 @@ impl Exit {
     pub fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Failed(error.into())
     }
+
+    /// True if no process or thread could be started, since the session has as many as it may.
+    #[must_use]
+    pub fn is_for_want_of_a_process(&self) -> bool {
+        let Self::Failed(error) = self else { return false };
+        let mut causes =
+            std::iter::successors(Some(&**error as &dyn std::error::Error), |error| error.source());
+        causes.any(|error| {
+            error.downcast_ref().map(std::io::Error::kind) == Some(std::io::ErrorKind::WouldBlock)
+        })
+    }
 }
 
 impl From<Errno> for Exit {

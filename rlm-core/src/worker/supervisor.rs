@@ -336,9 +336,10 @@ impl<I: Interpreter> Supervisor<I> {
             CallReport { exit_code, ..CallReport::new(stopped.unwrap_or(outcome), State::Reset) };
         self.end_interpreter(events)?;
         self.interpreter.take_output(&mut report)?;
-        report.state = self.interpreter.restart(events)?;
+        let (state, lost) = self.restart(events)?;
+        report.state = state;
         report.answer = Some(self.interpreter.answer());
-        let mut hint = format!("the {} {how}; {}", I::NOUN, self.interpreter.what_survives(report.state));
+        let mut hint = format!("the {} {how}; {}{lost}", I::NOUN, self.interpreter.what_survives(state));
         if let Request::Variables(_) = request {
             hint.push_str(match report.state {
                 State::Reset => "; nothing was set",
@@ -353,13 +354,30 @@ impl<I: Interpreter> Supervisor<I> {
     fn replace_idle(&mut self, events: &Events) -> Result<Replacement, Exit> {
         let Death { how, .. } = self.interpreter.death(self.interpreter.process().status().unwrap_or(-1));
         self.end_interpreter(events)?;
-        let state = self.interpreter.restart(events)?;
+        let (state, lost) = self.restart(events)?;
         let notice = if std::mem::take(&mut self.reset_failed) {
             format!("the session was reset before, and its new {} could be started only now", I::NOUN)
         } else {
-            format!("since the last call the {} {how}; {}", I::NOUN, self.interpreter.what_survives(state))
+            format!(
+                "since the last call the {} {how}; {}{lost}",
+                I::NOUN,
+                self.interpreter.what_survives(state)
+            )
         };
         Ok(Replacement { state, notice })
+    }
+
+    /// Starts an interpreter in place of a dead one. Programs that go on, but leave no process for it, are ended first, which the
+    /// second value says.
+    fn restart(&mut self, events: &Events) -> Result<(State, &'static str), Exit> {
+        match self.interpreter.restart(events) {
+            Err(exit) if exit.is_for_want_of_a_process() => {}
+            restarted => return restarted.map(|state| (state, "")),
+        }
+        let [.., (signal, limit)] = descendants::STOP_LADDER;
+        descendants::end_all_with(signal, limit);
+        let state = self.interpreter.restart(events)?;
+        Ok((state, ". All that ran in the background was ended: it left no process for a new one"))
     }
 
     /// Ends the remains of an interpreter.

@@ -106,7 +106,14 @@ impl Channel {
                     wait(Vec::new(), Some(look.next()), events, session)?;
                     self.find_removal(events)?;
                 }
-                None => self.wait_for_reader(events, session)?,
+                None => match self.wait_for_reader(events, session) {
+                    // The session has left no thread to wait in.
+                    Err(exit) if exit.is_for_want_of_a_process() => {
+                        wait(Vec::new(), Some(Instant::now() + FIRST_LOOK), events, session)?;
+                        self.find_removal(events)?;
+                    }
+                    waited => waited?,
+                },
             }
         };
         // The host waits for this response now, so everything that it wrote is there: the rest of an unframed piece too.

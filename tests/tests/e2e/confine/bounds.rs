@@ -20,6 +20,14 @@ except BlockingIOError: pass
 for pid in pids: os.kill(pid, 9); os.waitpid(pid, 0)
 print(len(pids))";
 
+/// Starts as many processes as a session may have, which stay until they are ended, and then makes the file `full`.
+const ALL: &str = "python3 -c '
+import os, signal
+try:
+    while os.fork(): pass
+except BlockingIOError: open(\"full\", \"w\")
+signal.pause()' & until [[ -e full ]]; do :; done";
+
 /// True if something limits the processes of this session to this number; if not, the session has said so.
 fn has_bound(worker: &Worker, count: u64) -> bool {
     let Limit { value, mechanism } = worker.info().limits.processes.unwrap();
@@ -46,6 +54,32 @@ fn a_confined_session_has_as_many_processes_as_it_says() {
             }
         }
     }
+}
+
+#[test]
+fn a_session_without_a_process_left_answers_and_its_shell_is_replaced() {
+    if !can_have("full") {
+        return;
+    }
+    let mut worker = Setup::bash().env("RLM_CONFINE", "full").env("RLM_LIMIT_PROCESSES", 100).start();
+    if !has_bound(&worker, 100) {
+        return;
+    }
+    worker.output(&format!("kept=1; {ALL}"));
+    // The response waits for its reader.
+    for call in 0..20 {
+        worker.send_call(&format!("builtin printf x > call{call}"), json!({}));
+        worker.wait_for_file(&format!("call{call}"));
+        assert_eq!(worker.receive().outcome, Outcome::Ok);
+    }
+    let response = worker.call("builtin exit 3");
+    let hint = response.hint.unwrap();
+    assert!(hint.starts_with("the shell ended with status 3; a new shell has its variables"), "{hint}");
+    assert!(
+        hint.ends_with(". All that ran in the background was ended: it left no process for a new one"),
+        "{hint}"
+    );
+    assert_eq!(worker.output("/bin/echo $kept"), "1\n");
 }
 
 #[test]

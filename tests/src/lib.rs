@@ -25,7 +25,7 @@ pub use self::process::{
     assert_no_marked_process, children, is_over, marked_env, marked_processes, open_descriptors,
     set_soft_limit, shell_status, signal,
 };
-pub use self::wait::{end_of, is_ready, read_to_end, until, wait_readable, wait_until};
+pub use self::wait::{end_of, holds_within, is_ready, read_to_end, until, wait_readable, wait_until};
 pub use self::worker::{Setup, Worker};
 
 /// A test that waits longer than this for an event has failed.

@@ -23,7 +23,8 @@ pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
 }
 
 /// Waits until a condition holds. False: it does not within the limit.
-pub(crate) fn holds_within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+#[must_use]
+pub fn holds_within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     while !condition() {
         if Instant::now() >= deadline {

@@ -1,5 +1,7 @@
 //! Confinement that cannot be had, or cannot be asked for.
 
+use rlm_tests::{PATIENCE, holds_within, signal};
+
 use super::*;
 
 /// A host on which each of these calls fails with an error, where its first argument has the flags.
@@ -39,8 +41,8 @@ fn a_host_that_lacks_something_is_named_and_try_takes_what_there_is() {
     let old = "mount_setattr: ENOSYS: Function not implemented (the kernel is older than 5.12)";
     let without = "landlock_create_ruleset: EOPNOTSUPP: Operation not supported on transport endpoint (Landlock 6 is needed, of Linux 6.12, and not switched off at the start of the system)";
     let is_root = getuid().is_root();
-    let mask =
-        "#!/bin/sh\nexec unshare -m sh -c 'mount -t tmpfs none /proc/bus && exec WORKER \"$@\"' sh \"$@\"\n";
+    // A /proc that something else has mounted elsewhere would do, too.
+    let mask = "#!/bin/sh\nexec unshare -m sh -c 'while read -r _ at type _; do [ $type != proc ] || mount -t tmpfs none $at/bus; done </proc/mounts && exec WORKER \"$@\"' sh \"$@\"\n";
     let no_users = "#!/bin/sh\nexec unshare -Ur sh -c 'echo 0 >/proc/sys/user/max_user_namespaces; exec WORKER \"$@\"' sh \"$@\"\n";
     let none = "clone: ENOSPC: No space left on device (user.max_user_namespaces is 0, or reached)";
     use ConfinementLevel::{Full, Landlock, Off};
@@ -89,7 +91,12 @@ fn refused(worker: &Path, place: &Path, fs_root: &Path, variables: &[(&str, &str
     fs::write(control.join("rlm_context.json"), json!({"fs_root": fs_root}).to_string()).unwrap();
     let mut command = Command::new(worker);
     command.arg("--control-dir").arg(&control).envs(variables.iter().copied());
-    let ended = command.current_dir(place).stdin(Stdio::null()).output().unwrap();
+    command.current_dir(place).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    if !holds_within(PATIENCE, || child.try_wait().unwrap().is_some()) {
+        signal(&child, Signal::SIGTERM);
+    }
+    let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(3), "{ended:?}");
     String::from_utf8(ended.stderr).unwrap()
 }

@@ -1,5 +1,7 @@
 //! A cell: from its source to the value of its last expression, or to the exception that ended it.
 
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::str::Utf8Error;
 
 use pyo3::exceptions::{
@@ -44,6 +46,8 @@ pub(crate) struct Cells {
     tidy: Py<PyAny>,
     complete_error: Py<PyAny>,
     run_async: Py<PyAny>,
+    has_tasks: Py<PyAny>,
+    run_tasks: Py<PyAny>,
     format_exception: Py<PyAny>,
     complete: Py<PyAny>,
     /// Flags of `from __future__ import …` in earlier cells.
@@ -116,6 +120,8 @@ impl Cells {
             tidy: fetch("tidy")?,
             complete_error: fetch("complete_error")?,
             run_async: fetch("run_async")?,
+            has_tasks: fetch("has_tasks")?,
+            run_tasks: fetch("run_tasks")?,
             format_exception: fetch("format_exception")?,
             complete: fetch("complete")?,
             futures: 0,
@@ -214,6 +220,16 @@ impl Cells {
     fn drop_source(&self, py: Python<'_>, file_name: &str) {
         // The source is missing if it could not be added.
         let _not_there = self.sources.bind(py).del_item(file_name);
+    }
+
+    /// True if cells have left tasks in their event loop. Fails if the handler of a signal raises.
+    pub(crate) fn has_tasks(&self, py: Python<'_>) -> PyResult<bool> {
+        self.has_tasks.bind(py).call0()?.is_truthy()
+    }
+
+    /// Runs these tasks until there is a command to read. False if the loop cannot run.
+    pub(crate) fn run_tasks(&self, py: Python<'_>, commands: &File) -> PyResult<bool> {
+        self.run_tasks.bind(py).call1((commands.as_raw_fd(),))?.is_truthy()
     }
 
     /// Does what is left to do after a cell, when nothing can interrupt it.

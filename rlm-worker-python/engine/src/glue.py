@@ -7,6 +7,7 @@ first needs them: most sessions never format a traceback, and they start faster 
 import sys
 from _ast import AST, Call, Name
 from _frozen_importlib_external import PathFinder
+from _thread import get_ident
 from _weakref import ref
 
 
@@ -127,25 +128,84 @@ def format_exception(error):
 
 
 def of_cell(traceback):
-    """The part of a traceback that belongs to a cell: from its first frame on, and after our last frame."""
-    start, entry, has_ours = None, traceback, False
-    while entry is not None:
-        if is_of_tool(entry.tb_next):
-            # The traceback ends at the call of a root tool: the frames below it are ours.
-            entry.tb_next = None
+    """The part of a traceback that belongs to a cell: from its first frame on, without our frames."""
+    start, last, has_ours = None, None, False
+    entry = traceback
+    while entry is not None and entry.tb_frame.f_code.co_filename != "<rlm tools>":
         if entry.tb_frame.f_globals is own_globals:
-            start, has_ours = None, True
+            has_ours = True
         elif start is None and is_cell(entry.tb_frame.f_code.co_filename):
-            start = entry
+            start = last = entry
+        elif start is not None:
+            last.tb_next = last = entry
         entry = entry.tb_next
+    if last is not None:
+        # The frames below the call of a root tool are ours, too.
+        last.tb_next = None
     return start if start is not None or has_ours else traceback
 
 
-def is_of_tool(entry):
-    return entry is not None and entry.tb_frame.f_code.co_filename == "<rlm tools>"
-
-
+# The event loop of all cells, once one has used it: a task that one of them starts goes on while others await, and between them.
 loop = None
+all_tasks = None
+
+
+def session_loop():
+    """The event loop of the session, made anew where a cell has closed it."""
+    global loop, all_tasks
+    import asyncio
+
+    if loop is None or loop.is_closed():
+        loop = asyncio.new_event_loop()
+        all_tasks = asyncio.all_tasks
+    asyncio.set_event_loop(loop)
+    return loop
+
+
+def add_tasks(tasks):
+    """Lets cells that do not await start tasks in the event loop of the session."""
+    from functools import wraps
+
+    get_running, set_running = tasks.events._get_running_loop, tasks.events._set_running_loop
+
+    def in_session(start):
+        @wraps(start)
+        def start_in_session(*arguments, **settings):
+            if get_running() is not None or get_ident() != main_thread:
+                return start(*arguments, **settings)
+            set_running(session_loop())
+            try:
+                return start(*arguments, **settings)
+            finally:
+                set_running(None)
+
+        return start_in_session
+
+    for name in ("create_task", "ensure_future", "gather"):
+        function = in_session(getattr(tasks, name))
+        setattr(tasks, name, function)
+        if "asyncio" in modules:
+            setattr(modules["asyncio"], name, function)
+
+
+def has_tasks():
+    """True if cells have left tasks that are not done."""
+    return loop is not None and not loop.is_closed() and bool(all_tasks(loop))
+
+
+def run_tasks(commands):
+    """Runs the tasks until there is a command to read. False if the loop cannot run."""
+    try:
+        # Its number may have been that of a file which was closed without a word to the loop.
+        loop.remove_reader(commands)
+        loop.add_reader(commands, loop.stop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.remove_reader(commands)
+    except Exception:
+        return False
+    return True
 
 
 async def run_parts(namespace, codes):
@@ -158,13 +218,11 @@ async def run_parts(namespace, codes):
 
 
 def run_async(namespace, codes):
-    """Runs a cell that awaits. The session has one loop, so that tasks continue from cell to cell."""
+    """Runs a cell that awaits."""
     global loop
     import asyncio
 
-    if loop is None or loop.is_closed():
-        loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
+    session_loop()
     # A stop that was requested in an earlier cell must not stop the loop in this one.
     loop.call_soon(loop.stop)
     loop.run_forever()
@@ -320,8 +378,10 @@ def tidy():
         forget_code(filename)
     events = modules.get("asyncio.events")
     if events is not None:
-        # Loops do not run between cells, but an interrupt may have kept one from unregistering.
+        # No loop runs now, but a stop may have kept one from saying so.
         events._set_running_loop(None)
+        if loop is not None and loop.is_running():
+            loop._thread_id = None
 
 
 def forget_code(filename):
@@ -341,7 +401,12 @@ def forget_code(filename):
         sources.pop(oldest, None)
 
 
-additions = {"linecache": add_sources, "inspect": add_classes, "multiprocessing.spawn": add_definitions}
+additions = {
+    "linecache": add_sources,
+    "inspect": add_classes,
+    "multiprocessing.spawn": add_definitions,
+    "asyncio.tasks": add_tasks,
+}
 
 
 class LateAdditions:
@@ -364,6 +429,7 @@ class LateAdditions:
 
 
 own_globals = globals()
+main_thread = get_ident()
 for name, add in additions.items():
     if name in sys.modules:
         add(sys.modules[name])

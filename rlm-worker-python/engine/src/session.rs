@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
 
 use nix::unistd::Pid;
 use pyo3::exceptions::{PyKeyError, PyKeyboardInterrupt, PyRuntimeError, PySystemExit};
@@ -19,6 +21,10 @@ use crate::signals::{self, Signals};
 use crate::streams::Streams;
 use crate::{final_functions, pipes, text, tools, variables};
 
+/// The message of a cell that was stopped while a task kept the session from beginning it.
+const NOT_BEGUN: &str =
+    "the code did not run: a task of an earlier cell held the session until the call was stopped";
+
 struct Session {
     paths: PipePaths,
     cells: Cells,
@@ -30,6 +36,8 @@ struct Session {
     has_final_functions: bool,
     /// Names in the namespace that last until the end of the next cell.
     transient_variables: BTreeSet<String>,
+    /// True if the next cell was stopped before it began, by an interrupt of a task that held the session.
+    is_next_stopped: bool,
     pid: Pid,
 }
 
@@ -82,14 +90,18 @@ impl Session {
             root_tools,
             has_final_functions,
             transient_variables,
+            is_next_stopped: false,
             pid,
         })
     }
 
-    /// Waits for a command. In the meantime, Python runs its handlers of other signals, which a cell may have set.
-    fn next_command(&self, py: Python<'_>) -> PyResult<Command> {
+    /// Waits for a command. In the meantime, Python runs the tasks that cells have left, and its handlers of other signals, which a
+    /// cell may have set.
+    fn next_command(&mut self, py: Python<'_>) -> PyResult<Command> {
         let pipe = pipes::open(&self.paths.commands, nix::libc::O_RDONLY)?;
+        self.is_next_stopped = false;
         loop {
+            self.run_tasks(py, &pipe);
             // A signal that arrives between the check and the wait must end the wait.
             let mask = signals::block_all();
             signals::run_handlers(py);
@@ -100,6 +112,32 @@ impl Session {
                 let mut bytes = [0; Command::BYTES];
                 pipes::read_command(&pipe, &mut bytes)?;
                 return Ok(Command::decode(&bytes));
+            }
+        }
+    }
+
+    /// Runs the tasks that cells have left, until a command comes. An interrupt of the call that waits stops the task that holds it.
+    fn run_tasks(&mut self, py: Python<'_>, commands: &File) {
+        while !self.is_next_stopped {
+            let ran = self.cells.has_tasks(py).and_then(|has_tasks| {
+                if !has_tasks {
+                    return Ok(false);
+                }
+                self.signals.open_for_tasks(py, commands);
+                let ran = self.cells.run_tasks(py, commands);
+                self.signals.close(py);
+                self.cells.tidy(py);
+                ran
+            });
+            self.leave_if_child(py);
+            match ran {
+                Ok(_) => return,
+                Err(raised) if raised.is_instance_of::<PyKeyboardInterrupt>(py) => {
+                    self.is_next_stopped = signals::is_readable(commands.as_raw_fd());
+                }
+
+                // A task has raised SystemExit, or the like, or the handler of a signal.
+                Err(raised) => signals::tell(py, raised),
             }
         }
     }
@@ -199,7 +237,11 @@ impl Session {
             self.streams.restore(py)?;
         }
         self.signals.open(py);
-        let ran = self.cells.run(py, source, cell);
+        let ran = if self.is_next_stopped {
+            Err(PyKeyboardInterrupt::new_err(NOT_BEGUN))
+        } else {
+            self.cells.run(py, source, cell)
+        };
         if Pid::this() != self.pid {
             self.end_child(py, ran);
         }

@@ -6,9 +6,9 @@
 use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -29,10 +29,14 @@ static TRACING: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
 /// True once the hard stop has set trace functions in this cell.
 static IS_TRACING: AtomicBool = AtomicBool::new(false);
 
+/// Descriptor of the pipe of commands while tasks run between cells, otherwise -1.
+static COMMANDS: AtomicI32 = AtomicI32::new(-1);
+
 /// The two signals, and their handlers.
 pub(crate) struct Signals {
     set_handler: Py<PyAny>,
     default_int_handler: Py<PyAny>,
+    interrupt_task: Py<PyAny>,
     hard_stop: Py<PyAny>,
 }
 
@@ -47,15 +51,25 @@ impl Signals {
         Ok(Self {
             set_handler: module.getattr("signal")?.unbind(),
             default_int_handler: module.getattr("default_int_handler")?.unbind(),
+            interrupt_task: wrap_pyfunction!(interrupt_task, py)?.into_any().unbind(),
             hard_stop: wrap_pyfunction!(hard_stop, py)?.into_any().unbind(),
         })
     }
 
     /// Opens the window in which a cell can be interrupted. Earlier cells may have changed the handlers: they are put back.
     pub(crate) fn open(&self, py: Python<'_>) {
-        for (signal, handler) in
-            [(libc::SIGINT, &self.default_int_handler), (hard_stop_signal(), &self.hard_stop)]
-        {
+        self.open_with(py, &self.default_int_handler);
+    }
+
+    /// Opens it for the tasks that run until there is a command to read. While there is none, a signal comes too late for the last
+    /// cell, and hits nothing.
+    pub(crate) fn open_for_tasks(&self, py: Python<'_>, commands: &File) {
+        COMMANDS.store(commands.as_raw_fd(), Ordering::Relaxed);
+        self.open_with(py, &self.interrupt_task);
+    }
+
+    fn open_with(&self, py: Python<'_>, on_interrupt: &Py<PyAny>) {
+        for (signal, handler) in [(libc::SIGINT, on_interrupt), (hard_stop_signal(), &self.hard_stop)] {
             // This fails if the handler of another signal raised just now, between cells.
             if let Err(raised) = self.set_handler.call1(py, (signal, handler)) {
                 tell(py, raised);
@@ -76,6 +90,7 @@ impl Signals {
                 Err(raised) => tell(py, raised),
             }
         }
+        COMMANDS.store(-1, Ordering::Relaxed);
         stop_tracing(py);
     }
 }
@@ -88,7 +103,7 @@ pub(crate) fn run_handlers(py: Python<'_>) {
 }
 
 /// Reports an exception that a handler raised while no cell ran, as Python reports one that it cannot raise.
-fn tell(py: Python<'_>, raised: PyErr) {
+pub(crate) fn tell(py: Python<'_>, raised: PyErr) {
     raised.write_unraisable(py, None);
 }
 
@@ -102,11 +117,34 @@ pub(crate) fn stop_tracing(py: Python<'_>) {
     }
 }
 
+/// The handler of SIGINT while tasks run between cells.
+#[pyfunction]
+fn interrupt_task(signal: i32, frame: Bound<'_, PyAny>) -> PyResult<()> {
+    let _ = (signal, frame);
+    if is_late() { Ok(()) } else { Err(PyKeyboardInterrupt::new_err(())) }
+}
+
+/// True if tasks run between cells, and no command waits.
+fn is_late() -> bool {
+    let commands = COMMANDS.load(Ordering::Relaxed);
+    commands >= 0 && !is_readable(commands)
+}
+
+/// True if there is something to read from a descriptor.
+pub(crate) fn is_readable(fd: RawFd) -> bool {
+    let mut fd = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: the pointer is to a live value, and there is one descriptor.
+    unsafe { libc::poll(&raw mut fd, 1, 0) == 1 }
+}
+
 /// The handler of the hard stop signal. A cell can swallow one exception, so each line that a frame of the stack reaches
 /// raises another, until all frames are left.
 #[pyfunction]
 fn hard_stop(signal: i32, frame: Bound<'_, PyAny>) -> PyResult<()> {
     let _ = signal;
+    if is_late() {
+        return Ok(());
+    }
     IS_TRACING.store(true, Ordering::Relaxed);
     tools::interrupt_calls();
     trace_lines(frame)?;

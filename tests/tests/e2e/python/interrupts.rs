@@ -93,8 +93,27 @@ fn cells_that_resist_an_interrupt_are_stopped_all_the_same() {
 fn asyncio_works_after_it_was_stopped_on_every_python() {
     for python in pythons() {
         let mut worker = Setup::python_at(&python).start();
-        worker.value("import asyncio, time\nasync def slow():\n    try: await asyncio.sleep(100)\n    finally: await asyncio.sleep(100)");
-        for code in ["asyncio.run(slow())", "await slow()", "asyncio.run(asyncio.to_thread(time.sleep, 1))"] {
+        worker.value(
+            "import asyncio, time
+async def slow():
+    try: await asyncio.sleep(100)
+    finally: await asyncio.sleep(100)
+async def deaf():
+    while True:
+        try: await asyncio.sleep(100)
+        except BaseException: pass
+async def block():
+    while True:
+        try: time.sleep(100)
+        except BaseException: pass",
+        );
+        for code in [
+            "asyncio.run(slow())",
+            "await slow()",
+            "asyncio.run(asyncio.to_thread(time.sleep, 1))",
+            "await deaf()",
+            "await block()",
+        ] {
             let response = run_out_of_time(&mut worker, code);
             assert_eq!(response.state, State::Kept, "{code:?}: {response:?}");
             assert_eq!(

@@ -13,6 +13,7 @@ mod interrupts;
 mod output;
 mod persistence;
 mod result;
+mod tasks;
 mod written;
 
 use rlm_core::protocol::{Outcome, Response, State};

@@ -145,7 +145,7 @@ def of_cell(traceback):
     return start if start is not None or has_ours else traceback
 
 
-# The event loop of all cells, once one has used it: a task that one starts goes on while others await, and between calls.
+# The event loop of all cells, once one has used it: its tasks go on while cells await, and between calls.
 loop = None
 all_tasks = None
 

@@ -7,7 +7,7 @@ use rlm_core::text::{counted, grouped, listed};
 use rlm_env::unstable::without_reasoning;
 use rlm_rootd::{
     Api, Budget, ChatMessage, ChatReply, ChatRequest, HttpModel, Ledger, ModelError, ModelErrorKind, Models,
-    Prices, ReplyEnd, RootModel as _, Streaming,
+    Prices, ReplyEnd, RootModel as _, Streaming, thinking_budget,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -113,6 +113,7 @@ impl Asking {
     async fn complete(&self, messages: &[Json], tools: &[Json], bound: u64) -> Result<ChatReply, ModelError> {
         let messages: Vec<ChatMessage> = messages.iter().cloned().map(ChatMessage::from).collect();
         let mut request = ChatRequest::new(&messages, Instant::now() + TIME, &self.ledger);
+        let bound = bound.saturating_add(thinking_budget(&self.sampling));
         (request.tools, request.sampling, request.max_tokens) = (tools, &self.sampling, Some(bound));
         self.model.complete(request).await
     }

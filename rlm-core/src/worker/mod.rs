@@ -18,6 +18,7 @@ pub mod interpreter;
 pub mod ladder;
 mod live;
 pub mod log;
+mod not_ready;
 pub mod output;
 pub mod pipes;
 pub mod process;

@@ -4,7 +4,7 @@
 //! that died during or between calls, and informs the caller. An [`Interpreter`] provides the language-specific part.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
@@ -13,6 +13,7 @@ use super::descendants;
 use super::events::{Events, Wake};
 use super::exit::Exit;
 use super::interpreter::{CallReport, Death, Description, Interpreter, Progress};
+use super::not_ready::NotReady;
 use super::output::HeadTail;
 use super::resources::ResourceLimits;
 use super::schedule::Schedule;
@@ -480,32 +481,4 @@ pub fn start_until_ready(mut start: impl FnMut() -> Result<(), Exit>) -> Result<
         }
     }
     start()
-}
-
-/// An interpreter that did not become ready.
-#[derive(Debug)]
-struct NotReady {
-    program: PathBuf,
-    /// Exit status; None if the interpreter took too long.
-    status: Option<i32>,
-    output: String,
-}
-
-impl NotReady {
-    fn was_killed(&self) -> bool {
-        self.status.is_some_and(|status| status > 128)
-    }
-}
-
-impl std::error::Error for NotReady {}
-
-impl std::fmt::Display for NotReady {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let program = self.program.display();
-        match self.status {
-            Some(status) => write!(formatter, "{program} ended with status {status} before it was ready")?,
-            None => write!(formatter, "{program} was not ready within {} s", START_LIMIT.as_secs())?,
-        }
-        if self.output.is_empty() { Ok(()) } else { write!(formatter, "; it printed {:?}", self.output) }
-    }
 }

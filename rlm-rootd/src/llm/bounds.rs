@@ -28,8 +28,15 @@ pub(super) fn bound(fields: &Map<String, Json>) -> Option<u64> {
     MAX_TOKENS.iter().filter_map(|name| fields.get(*name)?.as_u64()).max()
 }
 
-/// The tokens that a user gives the model to think with: Claude's, whose bound on a completion must be above them, and Qwen's.
-pub(super) fn thinking_budget(fields: &Map<String, Json>) -> u64 {
+/// The tokens that these sampling parameters give a model to think with, 0 without such a number: Claude's (`thinking.budget_tokens`),
+/// whose bound on a completion must be above them, and Qwen's (`thinking_budget`).
+///
+/// ```
+/// let sampling = serde_json::json!({"thinking": {"type": "enabled", "budget_tokens": 2048}});
+/// assert_eq!(rlm_rootd::thinking_budget(sampling.as_object().unwrap()), 2048);
+/// ```
+#[must_use]
+pub fn thinking_budget(fields: &Map<String, Json>) -> u64 {
     let of_claude = fields.get("thinking").and_then(|thinking| thinking.get("budget_tokens"));
     of_claude.or_else(|| fields.get("thinking_budget")).and_then(Json::as_u64).unwrap_or(0)
 }

@@ -45,7 +45,7 @@ mod wire;
 
 pub use api::Api;
 pub use batch_tool::{LlmBatch, LlmQuery};
-pub use bounds::LEAST_COMPLETION;
+pub use bounds::{LEAST_COMPLETION, thinking_budget};
 pub use budget_tool::BudgetTool;
 pub use chat::ChatError;
 pub use error::{SubCallError, SubLlmError};

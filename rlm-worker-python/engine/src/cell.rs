@@ -155,8 +155,15 @@ impl Cells {
         self.complete.bind(py).call1((self.namespace.bind(py), code))?.extract()
     }
 
-    /// Runs a cell. Returns the repr of the value of its last expression, where that is not None.
-    pub(crate) fn run(&mut self, py: Python<'_>, source: &Source<'_>, cell: u64) -> PyResult<Option<String>> {
+    /// Runs a cell. Returns the repr of the value of its last expression, where that is not None: so many bytes of it, and the number
+    /// of those dropped.
+    pub(crate) fn run(
+        &mut self,
+        py: Python<'_>,
+        source: &Source<'_>,
+        cell: u64,
+        limit: usize,
+    ) -> PyResult<Option<(String, u64)>> {
         let file_name = format!("<cell {cell}>");
         let written = source.written.unwrap_or(source.code);
         without_fail(py, self.add_source.bind(py).call1((&file_name, written)))?;
@@ -194,7 +201,7 @@ impl Cells {
         if value.is_none() || expression.is_none() {
             return Ok(None);
         }
-        let repr = text::of_string(&value.repr()?);
+        let repr = text::cut_string(&value.repr()?, limit);
         self.keep_result(&value)?;
         Ok(Some(repr))
     }

@@ -236,14 +236,15 @@ impl Session {
         if pipes::descriptor_was_lent() {
             self.streams.restore(py)?;
         }
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         self.signals.open(py);
         let ran = if self.is_next_stopped {
             Err(PyKeyboardInterrupt::new_err(NOT_BEGUN))
         } else {
-            self.cells.run(py, source, cell)
+            self.cells.run(py, source, cell, limit)
         };
         if Pid::this() != self.pid {
-            self.end_child(py, ran);
+            self.end_child(py, ran.err());
         }
         // All of this runs code of the cell too, even dropping its values: it can be interrupted like the cell.
         let (result, exception) = match ran {
@@ -253,7 +254,7 @@ impl Session {
                     tools::interrupt_calls();
                 }
                 let failure = self.cells.describe(py, error);
-                (Some(failure.traceback), Some(failure.exception))
+                (Some(text::cut(&failure.traceback, limit)), Some(failure.exception))
             }
         };
         let (answer, answer_type) = self.last_answer.changed(self.cells.namespace(py)).unzip();
@@ -262,8 +263,7 @@ impl Session {
         self.signals.close(py);
         self.cells.tidy(py);
         self.streams.restore(py)?;
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let (result, dropped) = result.map(|text| text::cut(text, limit)).unzip();
+        let (result, dropped) = result.unzip();
         Ok(Report {
             result,
             dropped: dropped.unwrap_or(0),
@@ -283,15 +283,15 @@ impl Session {
     /// Ends a child that was forked outside a cell, by a signal handler or while a value was shown.
     fn leave_if_child(&self, py: Python<'_>) {
         if Pid::this() != self.pid {
-            self.end_child(py, Ok(None));
+            self.end_child(py, None);
         }
     }
 
     /// Ends a child that the cell forked when it reaches the end of the cell, as a script would end: it is not the
     /// session.
-    fn end_child(&self, py: Python<'_>, ran: PyResult<Option<String>>) -> ! {
+    fn end_child(&self, py: Python<'_>, raised: Option<PyErr>) -> ! {
         let mut status = 0;
-        if let Err(error) = ran {
+        if let Some(error) = raised {
             status = 1;
             if error.is_instance_of::<PySystemExit>(py) {
                 let code = error.value(py).getattr("code");

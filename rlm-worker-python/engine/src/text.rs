@@ -70,11 +70,16 @@ pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
 }
 
 /// Head and tail of a text, and the number of bytes dropped between them.
-pub(crate) fn cut(text: String, limit: usize) -> (String, u64) {
+pub(crate) fn cut(text: &str, limit: usize) -> (String, u64) {
     if text.len() <= limit {
-        return (text, 0);
+        return (text.to_owned(), 0);
     }
     let mut kept = HeadTail::new(limit);
     kept.push(text.as_bytes());
     kept.into_text()
+}
+
+/// [`cut`] of [`of_string`]: a text of gigabytes is not copied.
+pub(crate) fn cut_string(string: &Bound<'_, PyString>, limit: usize) -> (String, u64) {
+    string.to_str().map_or_else(|_surrogates| cut(&of_string(string), limit), |text| cut(text, limit))
 }

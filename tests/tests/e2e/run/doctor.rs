@@ -176,6 +176,13 @@ fn a_server_without_tools_and_streams_is_asked_no_more_than_needed() {
     assert!(text(&output.stdout).contains("the server lists 1 model, but not this one"), "{output:?}");
     assert!(!of_model(&output).is_empty(), "{output:?}");
     assert!(!model.finish().is_empty());
+    // What the model may think with is beyond the bound.
+    let model = ScriptedModel::start([Rule::any().reply("pong")]);
+    model.set_models(json!([{"id": "root"}]));
+    place.write("rlm.toml", "[sampling]\nthinking = { type = \"enabled\", budget_tokens = 2048 }\n");
+    assert_eq!(ask(&place, &model, &["doctor", "--ask"]).status.code(), Some(0));
+    assert_eq!(model.finish()[0].body["max_tokens"], 2048 + 16);
+    place.write("rlm.toml", "");
     // One that refuses is asked once.
     let model = ScriptedModel::start([Rule::any().status(401, "no such key")]);
     model.set_models(json!([{"id": "root"}]));

@@ -117,9 +117,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
     yield Place(tmp_path)
     assert list((tmp_path / "tmp").iterdir()) == [], "a directory is left"
     mark, left = f"RLM_TEST_MARK={tmp_path}".encode(), []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            left += [environ.parent.name] if mark in environ.read_bytes().split(b"\0") else []
+            left += [process.name] if mark in (process / "environ").read_bytes().split(b"\0") else []
         except OSError:
             pass  # It has ended, or is not ours.
     assert left == [], "a process is left"

@@ -15,7 +15,7 @@ use std::time::Duration;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, Request, Response, Url};
 use rlm_core::pickle::{Limits, Value};
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub use self::config::{ModelsConfig, ModelsError};
@@ -29,7 +29,7 @@ use super::reply::{Came, Reply};
 use super::request_ids::{Form, RequestIds};
 use super::retry::{Retries, asked_pause};
 use super::rules::{ErrorKind, Refused, Rules, refuses_stream};
-use super::server_error::{ServerError, error_in_choice, page_title};
+use super::server_error::{ServerError, error_in_choice, page_title, says_something};
 use crate::http_client::{builder, last_cause, over, read};
 
 /// Header of LiteLLM's proxy with the cost of a reply that comes whole, in USD.
@@ -43,6 +43,9 @@ const MAX_STREAM_BYTES: usize = 512 << 20;
 
 /// Time limit for making a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
+
+/// Time for which an idle connection is kept. Servers close it after 5 s (uvicorn, Node), and a request that meets its end is lost.
+const IDLE_TIME: Duration = Duration::from_secs(4);
 
 /// The way in which a server has sent its replies so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,7 +113,8 @@ impl Models {
         url.path_segments_mut().expect("http has a path").extend(api.path());
         let headers = headers(&config, api)?;
         let is_own = socket.is_some();
-        let mut client = builder(socket.as_deref()).connect_timeout(CONNECT_TIME);
+        let mut client =
+            builder(socket.as_deref()).connect_timeout(CONNECT_TIME).pool_idle_timeout(IDLE_TIME);
         if !is_own {
             client = client.read_timeout(config.timeout);
         }
@@ -327,7 +331,8 @@ impl Models {
     /// Reads a reply of status 200, which may still be an error. `text` has all texts of its pieces if it came in some.
     fn reply(&self, body: Json, text: &str) -> Result<Reply, Failure> {
         let is_error = match self.api {
-            Api::Chat => lacks_choices(&body),
+            // OpenRouter (speakeasy-api/gram#3129).
+            Api::Chat => lacks_choices(&body) || body["choices"] == json!([]) && has_error(&body),
             _ => has_error(&body),
         };
         let in_choice = error_in_choice(&body);
@@ -347,14 +352,25 @@ impl Models {
         // 9router ends a whole reply like a stream, with `data: [DONE]` (decolua/9router#3492).
         let mut documents = serde_json::Deserializer::from_slice(body).into_iter();
         let first = documents.next().unwrap_or_else(|| serde_json::from_slice(body));
-        first.or_else(|error| repaired(body).ok_or(error)).map_err(|error| {
-            let text = String::from_utf8_lossy(body);
-            unusable(match page_title(&text) {
-                Some(title) => self.shorten(&title),
-                // The piece of a reply may hold reasoning, so it is not shown.
-                None if text.trim_start().starts_with(['{', '[']) => error.to_string(),
-                None => format!("{error} in {:?}", self.shorten(&text)),
-            })
+        first.or_else(|error| repaired(body).ok_or(error)).map_err(|error| self.malformed(body, &error))
+    }
+
+    /// The documents of an event: proxies send two pieces as one (openai/openai-python#663).
+    fn documents(&self, data: &[u8]) -> Result<Vec<Json>, Failure> {
+        let documents: Result<Vec<_>, _> = serde_json::Deserializer::from_slice(data).into_iter().collect();
+        documents.or_else(|error| Ok(vec![repaired(data).ok_or_else(|| self.malformed(data, &error))?]))
+    }
+
+    fn malformed(&self, body: &[u8], error: &serde_json::Error) -> Failure {
+        if body.starts_with(b"\x1f\x8b") {
+            return unusable("it is compressed by gzip, which was not asked for".to_owned());
+        }
+        let text = String::from_utf8_lossy(body);
+        unusable(match page_title(&text) {
+            Some(title) => self.shorten(&title),
+            // The piece of a reply may hold reasoning, so it is not shown.
+            None if text.trim_start().starts_with(['{', '[']) => error.to_string(),
+            None => format!("{error} in {:?}", self.shorten(&text)),
         })
     }
 }
@@ -391,9 +407,9 @@ fn fitting(
     bound.is_none_or(|bound| most < bound).then_some(most)
 }
 
-/// True if a reply, or a piece of one, is an error.
+/// True if a reply, or a piece of one, is an error. Some servers add an empty one to each (BerriAI/litellm#18407).
 fn has_error(piece: &Json) -> bool {
-    piece["type"] == "error" || !piece["error"].is_null()
+    piece["type"] == "error" || says_something(&piece["error"])
 }
 
 fn lacks_choices(body: &Json) -> bool {

@@ -12,8 +12,8 @@ use super::rules::ErrorKind;
 
 /// Fields with a server's own words, at any depth of an error: of OpenAI's form, and of FastAPI (`msg`, `loc`), Gemini
 /// (`violations`, `retryDelay`), Azure (`innererror`), OpenRouter (`raw`: the error of the server behind it), MiniMax
-/// (`base_resp`), NVIDIA (`title`).
-const OWN_FIELDS: [&str; 25] = [
+/// (`base_resp`), NVIDIA (`title`), DeepInfra and Venice (`error_message`, NousResearch/hermes-agent#65631).
+const OWN_FIELDS: [&str; 26] = [
     "error",
     "errors",
     "message",
@@ -21,6 +21,7 @@ const OWN_FIELDS: [&str; 25] = [
     "code",
     "type",
     "error_type",
+    "error_message",
     "status",
     "status_code",
     "status_msg",
@@ -42,7 +43,8 @@ const OWN_FIELDS: [&str; 25] = [
 ];
 
 /// Places of the text for people.
-const MESSAGES: [&str; 5] = ["/error/message", "/error", "/message", "/detail", "/base_resp/status_msg"];
+const MESSAGES: [&str; 6] =
+    ["/error/message", "/error", "/message", "/error_message", "/detail", "/base_resp/status_msg"];
 
 /// The statuses of errors in replies of status 200 that tell none, by their words.
 const BY_WORDS: [(ErrorKind, StatusCode); 4] = [
@@ -171,7 +173,7 @@ fn header<'a>(headers: &'a Map<String, Json>, name: &str) -> Option<&'a str> {
 /// a finish reason that says so.
 pub(super) fn error_in_choice(body: &Json) -> Option<Json> {
     let choice = body.get("choices")?.get(0)?;
-    match choice.get("error").filter(|error| !error.is_null()) {
+    match choice.get("error").filter(|error| says_something(error)) {
         Some(error) => Some(json!({ "error": error })),
         None => {
             let reason = choice.get("finish_reason")?.as_str()?;
@@ -179,6 +181,18 @@ pub(super) fn error_in_choice(body: &Json) -> Option<Json> {
             (ReplyEnd::of(Some(reason)) == ReplyEnd::Failed)
                 .then(|| json!({"error": {"message": message, "type": "server_error"}}))
         }
+    }
+}
+
+/// True if there is a text, a number or true in it: an error without any is none.
+pub(super) fn says_something(error: &Json) -> bool {
+    match error {
+        Json::Null | Json::Bool(false) => false,
+        Json::Bool(true) => true,
+        Json::Number(code) => code.as_i64() != Some(0),
+        Json::String(text) => !text.is_empty(),
+        Json::Array(items) => items.iter().any(says_something),
+        Json::Object(fields) => fields.values().any(says_something),
     }
 }
 
@@ -214,6 +228,7 @@ mod tests {
             (json!({"error": {"message": "no", "metadata": {"raw": nested.to_string()}}}), "no: down"),
             (json!({"error": {"message": nested.to_string()}}), "down"),
             (json!({"choices": null, "base_resp": {"status_code": 1002, "status_msg": "slow"}}), "slow"),
+            (json!({"choices": null, "error_type": "x", "error_message": "no"}), "no"),
         ] {
             assert_eq!(told(&document).message, message, "{document}");
         }

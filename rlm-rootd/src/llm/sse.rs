@@ -32,6 +32,19 @@ impl Events {
         self.line.extend_from_slice(rest);
     }
 
+    /// The data of an event that the end of the stream has ended, where it has no blank line behind it: gateways leave that out, and
+    /// the vendors' SDKs take the event (openai/openai-node#2725).
+    pub(super) fn rest(&mut self) -> Option<String> {
+        let mut data = None;
+        self.add(b"\n\n", |rest| data = Some(rest));
+        data
+    }
+
+    /// True while the data of an event arrive.
+    pub(super) fn is_within_data(&self) -> bool {
+        self.data.is_some() || self.line.starts_with(b"data")
+    }
+
     /// Bytes of the line and the event that have not ended.
     pub(super) fn pending(&self) -> usize {
         self.line.len() + self.data.as_ref().map_or(0, String::len)
@@ -48,10 +61,14 @@ impl Events {
         }
         let colon = memchr::memchr(b':', line);
         let (field, value) = colon.map_or((line, &b""[..]), |colon| (&line[..colon], &line[colon + 1..]));
+        let text = String::from_utf8_lossy(value.strip_prefix(b" ").unwrap_or(value));
+        // llama.cpp's until late 2025 (coddy-project/coddy-agent#106).
+        if field == b"error" && text.starts_with('{') {
+            return event(format!("{{\"error\":{text}}}"));
+        }
         if field != b"data" {
             return;
         }
-        let text = String::from_utf8_lossy(value.strip_prefix(b" ").unwrap_or(value));
         match &mut self.data {
             Some(data) => {
                 data.push('\n');
@@ -86,6 +103,22 @@ mod tests {
         check(b"event: ping\n\ndata\n\ndata:\n\ndata:x\n\n", &["x"]);
         check(b"data: 1\ndata: 2\n\ndata: not ended", &["1\n2"]);
         check(b"\xef\xbb\xbfdata: 1\n\n\xef\xbb\xbfdata: 2\n\n", &["1"]);
+    }
+
+    #[test]
+    fn an_event_may_be_a_field_of_an_error_or_end_with_the_stream() {
+        check(b"error: {\"code\": 400}\n\ndata: 1\n\n", &["{\"error\":{\"code\": 400}}", "1"]);
+        check(b"error: in words\n\n", &[]);
+        for (stream, rest) in [
+            ("data: 1\n\ndata: 2", Some("2")),
+            ("data: 2\n", Some("2")),
+            ("data: 2\r\n\r\n", None),
+            (": 2", None),
+        ] {
+            let mut events = Events::default();
+            events.add(stream.as_bytes(), drop);
+            assert_eq!(events.rest().as_deref(), rest, "{stream:?}");
+        }
     }
 
     #[test]

@@ -74,6 +74,11 @@ impl Models {
         }
     }
 
+    /// A server that has sent nothing of a reply for too long.
+    pub(super) fn silent(&self, after: Duration) -> Failure {
+        Failure::new(SubCallError::TimedOut { after, last: None }, Cost::Unknown, Retry::Once)
+    }
+
     pub(super) fn broken(&self, error: &reqwest::Error) -> Failure {
         let reason = self.naming_proxy(self.shorten(&last_cause(error)));
         let again = Retry::After(None);
@@ -82,7 +87,7 @@ impl Models {
         } else if error.is_connect() {
             (SubCallError::Unreachable(reason), Cost::Nothing, again)
         } else if error.is_timeout() {
-            (SubCallError::TimedOut { after: self.config.timeout, last: None }, Cost::Unknown, Retry::Once)
+            return self.silent(self.config.timeout);
         } else {
             (SubCallError::Broken(reason), Cost::Unknown, again)
         };

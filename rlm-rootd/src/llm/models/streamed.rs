@@ -1,6 +1,7 @@
 //! Replies that come in pieces.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
 use serde_json::Value as Json;
@@ -15,22 +16,39 @@ use crate::llm::server_error::ServerError;
 use crate::llm::sse;
 use crate::llm::wire::{CLOSING, Streamed};
 
+/// Number of times that the limit of a silence is as long where a server keeps the connection open by comments and events without
+/// anything of the reply: OpenRouter and DeepSeek do so while a request waits in their queues, for minutes.
+const KEPT_ALIVE: u32 = 2;
+
+/// A time that ends no request.
+const FOREVER: Duration = Duration::from_secs(1 << 32);
+
 impl Models {
     /// Reads a reply that comes as events, each with a piece of it.
     pub(super) async fn read_pieces(&self, mut response: Response, came: &Came) -> Result<Reply, Failure> {
         let mut unended = Unended::new(StreamedReply::new(self), came);
-        loop {
+        while let Some(pieces) = &mut unended.pieces {
             let next = response.chunk();
-            let chunk = match unended.pieces.as_ref().and_then(|pieces| pieces.until) {
-                None => next.await.map_err(|error| self.broken(&error))?,
+            let chunk = match pieces.until {
+                None => match timeout_at(pieces.heard + self.longest_silence(), next).await {
+                    Ok(chunk) => chunk.map_err(|error| self.broken(&error))?,
+                    Err(_) => return Err(self.silent(self.longest_silence())),
+                },
                 // The reply has ended and is paid for, whatever becomes of the connection. One whose response ends can be used again.
                 Some(until) => timeout_at(until, next).await.ok().and_then(Result::ok).flatten(),
             };
-            match (chunk, &mut unended.pieces) {
-                (Some(chunk), Some(pieces)) => pieces.add(&chunk)?,
-                (_, pieces) => return pieces.take().expect("taken only here").end(),
+            match chunk {
+                Some(chunk) => pieces.add(&chunk)?,
+                None => break,
             }
         }
+        unended.pieces.take().expect("taken only here").end()
+    }
+
+    /// The longest time in which nothing of a reply comes, where the server keeps the connection open. That of a program of ours has no
+    /// limit.
+    fn longest_silence(&self) -> Duration {
+        if self.is_own { FOREVER } else { self.config.timeout.saturating_mul(KEPT_ALIVE).min(FOREVER) }
     }
 
     /// Reads the events of a reply that has come in whole.
@@ -51,6 +69,8 @@ struct StreamedReply<'a> {
     document: Vec<u8>,
     /// True once the server has said that the stream is over.
     is_over: bool,
+    /// The moment at which something of the reply has last come.
+    heard: Instant,
     /// The moment until which something else is waited for, once the reply has ended. Comments, which keep a connection open, do not
     /// put it off.
     until: Option<Instant>,
@@ -59,11 +79,11 @@ struct StreamedReply<'a> {
 impl<'a> StreamedReply<'a> {
     fn new(models: &'a Models) -> Self {
         let (events, streamed) = (sse::Events::default(), models.api.streamed());
-        Self { models, events, streamed, bytes: 0, document: Vec::new(), is_over: false, until: None }
+        let heard = Instant::now();
+        Self { models, events, streamed, bytes: 0, document: Vec::new(), is_over: false, heard, until: None }
     }
 
     fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
-        let models = self.models;
         let mut ended = Vec::new();
         let is_document =
             !self.document.is_empty() || self.bytes == 0 && chunk.trim_ascii_start().starts_with(b"{");
@@ -72,39 +92,52 @@ impl<'a> StreamedReply<'a> {
         } else {
             self.events.add(chunk, |data| ended.push(data));
         }
+        if is_document || self.events.is_within_data() {
+            self.heard = Instant::now();
+        }
         self.bytes += chunk.len();
         if self.bytes > MAX_STREAM_BYTES || self.events.pending().max(self.document.len()) > MAX_REPLY_BYTES {
             return Err(unusable(format!("it is over {} MiB", MAX_STREAM_BYTES >> 20)));
         }
         for data in &ended {
-            self.is_over |= data == "[DONE]";
-            if self.is_over {
-                break;
-            }
-            let is_whole = self.streamed.is_whole();
-            let piece = match models.json(data.as_bytes()) {
-                Err(_) if is_whole => continue,
-                piece => piece?,
-            };
-            let is_error = has_error(&piece) || models.api == Api::Chat && lacks_choices(&piece);
-            let error = is_error.then(|| ServerError::of(&piece)).flatten();
-            // An error behind the end does not take the reply back.
-            if is_whole && error.is_some() {
-                continue;
-            }
-            let own_fault = StatusCode::INTERNAL_SERVER_ERROR;
-            let failure = error.map(|error| models.refused(error.status.unwrap_or(own_fault), None, &error));
-            self.streamed.add(piece);
-            if let Some(failure) = failure {
-                let (body, text) = std::mem::replace(&mut self.streamed, models.api.streamed()).into_body();
-                return Err(failure.after(models.api.part(body, &text)));
-            }
+            self.event(data)?;
         }
         if !ended.is_empty() {
             let closing = if self.is_over { Some(CLOSING) } else { self.streamed.closing() };
             self.until = closing.map(|closing| Instant::now() + closing);
         }
         Ok(())
+    }
+
+    /// Adds the data of an event. Nothing behind the server's word that the stream is over is read.
+    fn event(&mut self, data: &str) -> Result<(), Failure> {
+        self.is_over |= data == "[DONE]";
+        // Some gateways send comments as data (mnfst/llm-gateway#2053).
+        if self.is_over || data.starts_with(':') {
+            return Ok(());
+        }
+        match self.models.documents(data.as_bytes()) {
+            Err(_) if self.streamed.is_whole() => Ok(()),
+            pieces => pieces?.into_iter().try_for_each(|piece| self.piece(piece)),
+        }
+    }
+
+    fn piece(&mut self, piece: Json) -> Result<(), Failure> {
+        let models = self.models;
+        let is_error = has_error(&piece) || models.api == Api::Chat && lacks_choices(&piece);
+        let error = is_error.then(|| ServerError::of(&piece)).flatten();
+        // An error behind the end does not take the reply back.
+        if error.is_some() && self.streamed.is_whole() {
+            return Ok(());
+        }
+        let own_fault = StatusCode::INTERNAL_SERVER_ERROR;
+        let failure = error.map(|error| models.refused(error.status.unwrap_or(own_fault), None, &error));
+        if self.streamed.add(piece) {
+            self.heard = Instant::now();
+        }
+        let Some(failure) = failure else { return Ok(()) };
+        let (body, text) = std::mem::replace(&mut self.streamed, models.api.streamed()).into_body();
+        Err(failure.after(models.api.part(body, &text)))
     }
 
     /// The part that came of a reply that did not end, if any did.
@@ -114,8 +147,13 @@ impl<'a> StreamedReply<'a> {
         (!text.is_empty() || part["usage"].is_object()).then_some(part)
     }
 
-    fn end(self) -> Result<Reply, Failure> {
+    fn end(mut self) -> Result<Reply, Failure> {
         let models = self.models;
+        if let Some(rest) =
+            self.events.rest().filter(|rest| rest == "[DONE]" || models.documents(rest.as_bytes()).is_ok())
+        {
+            self.event(&rest)?;
+        }
         if !self.document.is_empty() {
             if models.streams.load(Ordering::Relaxed) {
                 models.note_streaming(Streaming::Whole);

@@ -52,6 +52,23 @@ pub(super) fn body(
     Body { bytes: bytes.expect("JSON can be written"), adapted }
 }
 
+/// The reply as one choice, where its calls are in another one than its text (GitHub Copilot's Claude, ericc-ch/copilot-api#81).
+pub(super) fn reply(mut body: Json) -> Json {
+    let Some([first, others @ ..]) = body["choices"].as_array_mut().map(Vec::as_mut_slice) else {
+        return body;
+    };
+    let calls =
+        |choice: &Json| choice["message"]["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty());
+    if first["finish_reason"] == "tool_calls"
+        && !calls(first)
+        && first["message"].is_object()
+        && let Some(other) = others.iter_mut().find(|other| calls(other))
+    {
+        first["message"]["tool_calls"] = other["message"]["tool_calls"].take();
+    }
+    body
+}
+
 /// The options of a stream, which ends with its usage unless the user does not want that.
 fn with_usage(of_user: Option<Json>) -> Json {
     let mut options = of_user.filter(Json::is_object).unwrap_or_else(|| json!({}));

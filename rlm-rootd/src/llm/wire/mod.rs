@@ -33,6 +33,9 @@ const BEFORE_USAGE: Duration = Duration::from_secs(10);
 /// Time for what follows a reason with a text in its piece: where each piece has a reason, a thought or a call takes that long.
 const BEHIND_TEXT: Duration = Duration::from_secs(60);
 
+/// Types of events that only keep a connection open, in the other interfaces than chat completions.
+const KEEPING_ALIVE: [&str; 4] = ["ping", "keepalive", "response.in_progress", "response.queued"];
+
 /// The body of a request.
 #[derive(Debug)]
 pub(super) struct Body {
@@ -87,7 +90,7 @@ impl Api {
     /// A reply in the form of chat completions. Err: a sentence on what is malformed.
     pub(super) fn reply(self, body: Json) -> Result<Json, String> {
         match self {
-            Self::Chat => Ok(body),
+            Self::Chat => Ok(chat::reply(body)),
             Self::Responses => responses::reply(body),
             Self::Anthropic => anthropic::reply(body),
         }
@@ -132,16 +135,24 @@ enum Parts {
 }
 
 impl Streamed {
-    /// Adds a piece.
-    pub(super) fn add(&mut self, piece: Json) {
+    /// Adds a piece. False if it has nothing of the reply, but keeps the connection open.
+    pub(super) fn add(&mut self, piece: Json) -> bool {
         let choices = piece["choices"].as_array().into_iter().flatten();
         let bytes = self.text.len();
-        choices.chain([&piece]).for_each(|part| add_texts(&part["delta"], &mut self.text));
+        choices.clone().chain([&piece]).for_each(|part| add_texts(&part["delta"], &mut self.text));
+        let is_empty = match &self.parts {
+            Parts::Chat(_) => {
+                let mut ends = choices.map(|choice| &choice["finish_reason"]);
+                self.text.len() == bytes && ends.all(Json::is_null) && !piece["usage"].is_object()
+            }
+            _ => piece["type"].as_str().is_none_or(|kind| KEEPING_ALIVE.contains(&kind)),
+        };
         match &mut self.parts {
             Parts::Chat(pieces) => pieces.add(piece, self.text.len() > bytes),
             Parts::Responses(events) => events.add(piece),
             Parts::Anthropic(events) => events.add(piece),
         }
+        !is_empty
     }
 
     /// True if the reply has ended.
@@ -301,9 +312,23 @@ mod tests {
             (vec![call("{\"x\": 1}")], true),
         ] {
             let mut streamed = Api::Chat.streamed();
-            events.iter().for_each(|event| streamed.add(event.clone()));
+            events.iter().for_each(|event| assert!(streamed.add(event.clone()), "{event}"));
             assert_eq!(streamed.is_whole_at_end(false), is_whole, "{events:?}");
             assert_eq!(streamed.closing(), None, "{events:?}");
         }
+    }
+
+    #[test]
+    fn pieces_without_anything_of_the_reply_are_known() {
+        for (api, piece) in [
+            (Api::Chat, json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})),
+            (Api::Chat, json!({"choices": [], "usage": null})),
+            (Api::Anthropic, json!({"type": "ping"})),
+            (Api::Responses, json!({"type": "response.in_progress", "response": {}})),
+        ] {
+            assert!(!api.streamed().add(piece.clone()), "{piece}");
+        }
+        let started = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text"}});
+        assert!(Api::Anthropic.streamed().add(started));
     }
 }

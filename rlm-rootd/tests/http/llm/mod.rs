@@ -4,6 +4,7 @@ mod budgets;
 mod chat;
 mod deadlines;
 mod failures;
+mod gateways;
 mod order;
 mod records;
 mod requests;

@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::request::input;
 use crate::llm::reply::count;
 
 /// Counts of the tokens of a prompt that are not in `input_tokens`.
@@ -36,8 +35,11 @@ impl Events {
             Some("content_block_start") => self.start_block(event),
             Some("content_block_delta") => {
                 let index = event.get("index").cloned().unwrap_or_default();
-                let block = self.blocks.iter_mut().rev().find(|block| block.index == index);
-                if let (Some(block), Some(delta)) = (block, event.get("delta")) {
+                let delta = event.get("delta").unwrap_or(&Json::Null);
+                if !self.blocks.iter().any(|block| block.index == index) {
+                    self.blocks.extend(Block::begun_by(delta, &index));
+                }
+                if let Some(block) = self.blocks.iter_mut().rev().find(|block| block.index == index) {
                     block.add(delta);
                 }
             }
@@ -109,6 +111,13 @@ impl Events {
 }
 
 impl Block {
+    /// A block that its server has not begun (Wei-Shaw/sub2api#4286). None for a call: only its beginning would name the tool.
+    fn begun_by(delta: &Json, index: &Json) -> Option<Self> {
+        let kind = ["text", "thinking"].into_iter().find(|kind| !delta[*kind].is_null())?;
+        let fields = Map::from_iter([("type".to_owned(), kind.into())]);
+        Some(Self { index: index.clone(), fields, input: String::new() })
+    }
+
     fn add(&mut self, delta: &Json) {
         match delta["type"].as_str() {
             Some("text_delta") => self.append("text", delta),
@@ -149,7 +158,10 @@ impl Block {
 
     fn into_json(mut self) -> Json {
         if !self.input.trim().is_empty() {
-            self.fields.insert("input".to_owned(), input(&self.input));
+            // SGLang joins several calls in one block (sgl-project/sglang#39782): nothing names the tools of the others.
+            let mut inputs = serde_json::Deserializer::from_str(&self.input).into_iter::<Json>();
+            let first = inputs.next().and_then(Result::ok).filter(Json::is_object);
+            self.fields.insert("input".to_owned(), first.unwrap_or_else(|| json!({})));
         }
         self.fields.into()
     }
@@ -165,5 +177,47 @@ fn cached(usage: &Map<String, Json>) -> u64 {
 fn replace(fields: &mut Map<String, Json>, name: String, value: Json) {
     if !value.is_null() || !fields.contains_key(&name) {
         fields.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(events: impl IntoIterator<Item = Json>) -> Json {
+        let mut all = Events::default();
+        events.into_iter().for_each(|event| all.add(event));
+        all.into_body()["content"].take()
+    }
+
+    fn delta(index: u64, delta: Json) -> Json {
+        json!({"type": "content_block_delta", "index": index, "delta": delta})
+    }
+
+    #[test]
+    fn a_block_that_was_not_begun_is_begun_by_its_text() {
+        let events = [
+            delta(0, json!({"type": "thinking_delta", "thinking": "Hm."})),
+            delta(0, json!({"type": "signature_delta", "signature": "s"})),
+            delta(1, json!({"type": "text_delta", "text": "It "})),
+            delta(1, json!({"type": "text_delta", "text": "is."})),
+        ];
+        let expected = json!([{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "text", "text": "It is."}]);
+        assert_eq!(content(events), expected);
+    }
+
+    #[test]
+    fn the_first_of_several_inputs_in_one_block_is_that_of_its_call() {
+        let call = json!({"type": "tool_use", "id": "a", "name": "f", "input": {}});
+        for (pieces, input) in [
+            (["{\"code\": \"1\"}", "{\"code\": \"2\"}"], json!({"code": "1"})),
+            (["{\"code\": ", "\"1\"}"], json!({"code": "1"})),
+            (["{\"code\": ", "\"1"], json!({})),
+        ] {
+            let start = json!({"type": "content_block_start", "index": 0, "content_block": call});
+            let pieces =
+                pieces.map(|piece| delta(0, json!({"type": "input_json_delta", "partial_json": piece})));
+            assert_eq!(content([start].into_iter().chain(pieces))[0]["input"], input);
+        }
     }
 }

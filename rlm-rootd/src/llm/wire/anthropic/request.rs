@@ -248,7 +248,7 @@ fn tool_use(call: &Json) -> Json {
 }
 
 /// The input of a call from its JSON text. The API requires an object: a call that was cut short gets an empty one.
-pub(super) fn input(text: &str) -> Json {
+fn input(text: &str) -> Json {
     serde_json::from_str(text).ok().filter(Json::is_object).unwrap_or_else(|| json!({}))
 }
 

@@ -48,14 +48,13 @@ impl Events {
         self.response.is_some()
     }
 
-    /// The native response. Where its last event has no output, as from OpenAI's ChatGPT backend, the finished items are the
-    /// output.
+    /// The native response. Where its last event has fewer items than have finished, those are the output: OpenAI's ChatGPT backend tells
+    /// none there, and others leave some out (lobehub/lobehub#13555).
     pub(in crate::llm::wire) fn into_body(mut self) -> Json {
         let unfinished = || Map::from_iter([("status".to_owned(), "in_progress".into())]);
         let mut response = self.response.unwrap_or_else(unfinished);
-        let has_output =
-            response.get("output").and_then(Json::as_array).is_some_and(|items| !items.is_empty());
-        if !has_output {
+        let told = response.get("output").and_then(Json::as_array).map_or(0, Vec::len);
+        if told < self.items.len().max(1) {
             response.insert("output".to_owned(), self.items.into_values().collect());
         }
         let output = response.get_mut("output").and_then(Json::as_array_mut).into_iter().flatten();

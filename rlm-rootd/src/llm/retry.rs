@@ -32,17 +32,24 @@ impl Retries {
 }
 
 /// The pause that the headers of a response ask for: `Retry-After`, or as OpenAI's client has it, `retry-after-ms`. Without
-/// either, the time until the limits in the headers begin anew (OpenAI, Groq; OpenRouter has one limit without a name).
+/// either, the time until the limits in the headers begin anew (OpenAI, Groq; OpenRouter has one limit without a name; Cerebras' are per
+/// minute, hour or day, QwenLM/qwen-code#670).
 pub(super) fn asked_pause<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
     let milliseconds = header("retry-after-ms").and_then(|value| value.trim().parse::<f64>().ok());
     milliseconds
         .and_then(|value| Duration::try_from_secs_f64(value / 1e3).ok())
         .or_else(|| retry_after(header("retry-after")?, SystemTime::now()))
         .or_else(|| {
-            let is_used_up = |kind: &&str| header(&format!("x-ratelimit-remaining{kind}")) == Some("0");
+            let is_used_up = |kind: &String| header(&format!("x-ratelimit-remaining{kind}")) == Some("0");
             let reset =
-                |kind: &str| until_reset(header(&format!("x-ratelimit-reset{kind}"))?, SystemTime::now());
-            ["-requests", "-tokens", ""].into_iter().filter(is_used_up).filter_map(reset).max()
+                |kind: String| until_reset(header(&format!("x-ratelimit-reset{kind}"))?, SystemTime::now());
+            let spans = |of| ["", "-minute", "-hour", "-day"].map(|span| format!("{of}{span}"));
+            ["-requests", "-tokens", ""]
+                .into_iter()
+                .flat_map(spans)
+                .filter(is_used_up)
+                .filter_map(reset)
+                .max()
         })
 }
 
@@ -190,6 +197,13 @@ mod tests {
             Some(Duration::from_millis(60_500))
         );
         assert_eq!(asked(&[("x-ratelimit-remaining-tokens", "7"), reset]), None);
+        let cerebras = [
+            ("x-ratelimit-remaining-tokens-minute", "0"),
+            ("x-ratelimit-reset-tokens-minute", "21.5"),
+            ("x-ratelimit-remaining-requests-day", "14000"),
+            ("x-ratelimit-reset-requests-day", "33011.38"),
+        ];
+        assert_eq!(asked(&cerebras), Some(Duration::from_millis(21_500)));
         assert_eq!(
             [span("20ms"), span("6m0s")],
             [Some(Duration::from_millis(20)), Some(Duration::from_secs(360))]

@@ -35,9 +35,26 @@ const REFUSING: [&str; 17] = [
 
 /// Words of errors before the longest completion: Anthropic's "max_tokens: 32000 > 8192, which is the maximum allowed number of output
 /// tokens", OpenAI's "max_tokens is too large: 40000. This model supports at most 16384 completion tokens", Groq's "`max_tokens` must be
-/// less than or equal to `8192`", DeepSeek's "the valid range of max_tokens is [1, 8192]".
-const BEFORE_LONGEST: [&str; 4] =
-    [" > ", "supports at most ", "less than or equal to ", "range of max_tokens is [1, "];
+/// less than or equal to `8192`" and Cohere's "max tokens must be less than or equal to 4096", DeepSeek's "the valid range of max_tokens
+/// is [1, 8192]", DashScope's "Range of max_tokens should be [1, 8192]" (anomalyco/opencode#40770), Volcengine's "The parameter `max_tokens`
+/// specified in the request are not valid: integer above maximum value, expected a value <= 12288" (decolua/9router#2460), Bedrock's "The
+/// maximum tokens you requested exceeds the model limit of 4096" (langgenius/dify#10390: 4096 passes).
+const BEFORE_LONGEST: [&str; 7] = [
+    " > ",
+    "supports at most ",
+    "less than or equal to ",
+    "range of max_tokens is [1, ",
+    "range of max_tokens should be [1, ",
+    "expected a value <= ",
+    "exceeds the model limit of ",
+];
+
+/// Words of Vertex before the shortest completion that is too long: "maxOutputTokens value of 65537 but the supported range is from 1
+/// (inclusive) to 65537 (exclusive)" (BerriAI/litellm#10548).
+const BEFORE_TOO_LONG: &str = "(inclusive) to ";
+
+/// Names of the bound on a completion in errors about its value.
+const NAMES_OF_BOUND: [&str; 5] = [BOUNDS[0], BOUNDS[1], "max tokens", "maximum tokens", "maxoutputtokens"];
 
 /// Fields of replies and of their calls with reasoning, and with its signatures, over chat completions: OpenRouter's, LiteLLM's,
 /// Gemini's.
@@ -104,12 +121,17 @@ impl Rules {
     }
 
     fn learn_longest_completion(&mut self, error: &str) -> Option<String> {
-        if !BOUNDS.iter().any(|name| names_word(error, name)) || ErrorKind::ContextFull.is_of(error) {
+        let is_meant = NAMES_OF_BOUND.iter().any(|name| names_word(error, name));
+        if !is_meant || ErrorKind::ContextFull.is_of(error) {
             return None;
         }
-        let most = BEFORE_LONGEST.iter().find_map(|words| Some(error.split_once(words)?.1))?;
-        let most = most.trim_start_matches('`').split(|letter: char| !letter.is_ascii_digit()).next()?;
-        let most = most.parse().ok().filter(|most| *most > 0)?;
+        let number_after = |words: &str| -> Option<u64> {
+            let rest = error.split_once(words)?.1.trim_start_matches('`');
+            rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+        };
+        let below = || number_after(BEFORE_TOO_LONG)?.checked_sub(1);
+        let most = BEFORE_LONGEST.into_iter().find_map(number_after).or_else(below);
+        let most = most.filter(|most| *most > 0)?;
         if self.longest_completion.is_some_and(|known| known <= most) {
             return None;
         }

@@ -47,6 +47,11 @@ fn the_name_of_the_bound_is_learned_once() {
         "max_tokens is too large: 16384. This model supports at most 8192 completion tokens, whereas you provided 16384.",
         "`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the `context_window`",
         "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
+        "<400> InternalError.Algo.InvalidParameter: Range of max_tokens should be [1, 8192]",
+        "The parameter `max_tokens` specified in the request are not valid: integer above maximum value, expected a value <= 8192, but got 16384 instead. Request id: 0",
+        "Unable to submit request because it has a maxOutputTokens value of 16384 but the supported range is from 1 (inclusive) to 8193 (exclusive).",
+        "The maximum tokens you requested exceeds the model limit of 8192. Try again with a maximum tokens value that is lower than 8192.",
+        "too many tokens: max tokens must be less than or equal to 8192, the maximum output for this model - received 16384.",
     ] {
         assert_eq!(
             learned(&[error], json!({"max_tokens": 16384}), &[]).longest_completion,

@@ -262,6 +262,18 @@ fn texts_of_errors_say_what_they_are_about() {
         ("Overloaded", Overloaded),
         ("Your credit balance is too low to access the Anthropic API.", NoCredit),
         ("code tool_use_failed: Failed to call a function", BadCall),
+        ("prompt token count of 138898 exceeds the limit of 64000", ContextFull),
+        ("Input validation error: `inputs` must have less than 4096 tokens. Given: 4545", ContextFull),
+        (
+            "too many tokens: size limit exceeded by 11326 tokens. Try using shorter or fewer inputs.",
+            ContextFull,
+        ),
+        ("too many tokens: total number of tokens in the prompt cannot exceed 4081", ContextFull),
+        ("Failed to get response from provider", Overloaded),
+        (
+            r#"{"error":{"code":400,"message":"Provider returned error","metadata":{"raw":"ERROR"}}}"#,
+            Overloaded,
+        ),
         ("To use function tools, use /v1/responses or set reasoning_effort", OtherWire),
         ("Function tools with reasoning_effort are not supported for m. Please use /v1/responses", OtherWire),
     ] {
@@ -277,6 +289,7 @@ fn texts_of_errors_say_what_they_are_about() {
 
 #[test]
 fn a_text_that_refuses_tools_names_them_beside_words_that_refuse() {
+    assert!(!ContextFull.is_of("too many tokens: max tokens must be less than or equal to 4096"));
     for text in [
         "tools is not supported in this model. For a list of supported models, refer to https://a.org",
         "`tool calling` is not supported with this model",

@@ -222,8 +222,8 @@ pub struct Rules {
     /// The largest bound on a completion; where none is set, the bound for servers that need one, 32,000 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_completion: Option<u64>,
-    /// Parts of errors of status 429, in lower case, that pass, whatever they mean elsewhere, and the seconds until they are tried
-    /// again.
+    /// Parts of errors of status 429, or in replies, in lower case, that pass, whatever they mean elsewhere, and the seconds until they
+    /// are tried again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub passing_errors: BTreeMap<String, u64>,
     /// Further fields of requests with which the server returns the ids and log probabilities of tokens.

@@ -61,8 +61,10 @@ pub(super) struct ServerError {
     pub(super) message: String,
     /// All of the server's own words, by which the kind of the error is known.
     pub(super) words: String,
-    /// The status that the error would have had, where it came in a reply of status 200.
+    /// The status that the error tells, also by its words where it came in a reply.
     pub(super) status: Option<StatusCode>,
+    /// True if it came in a reply of status 200.
+    pub(super) is_in_reply: bool,
     /// The pause that the error asks for.
     pub(super) pause: Option<Duration>,
 }
@@ -71,26 +73,33 @@ impl ServerError {
     /// The error in the body of a response of another status than 200.
     pub(super) fn of_body(body: &[u8]) -> Self {
         let json = serde_json::from_slice(body).ok();
-        json.and_then(|json| Self::of(&json)).unwrap_or_else(|| {
+        json.and_then(|json| Self::read(&json, false)).unwrap_or_else(|| {
             let text = String::from_utf8_lossy(body);
             let text = page_title(&text).unwrap_or_else(|| text.into_owned());
-            Self { pause: told_pause(&text), words: text.clone(), message: text, status: None }
+            let (words, pause) = (text.clone(), told_pause(&text));
+            Self { message: text, words, status: None, is_in_reply: false, pause }
         })
     }
 
-    /// The error in a document, or in a list of documents (Gemini). None if no message is found.
+    /// The error in a reply of status 200. None if no message is found.
     pub(super) fn of(json: &Json) -> Option<Self> {
+        Self::read(json, true)
+    }
+
+    /// The error in a document, or in a list of documents (Gemini).
+    fn read(json: &Json, is_in_reply: bool) -> Option<Self> {
         let json = json.get(0).unwrap_or(json);
         let own = own_words(json).unwrap_or_default();
         let in_no_known_form = || Some(json.get("error").filter(|error| !error.is_null())?.to_string());
         let message = message(&own).or_else(in_no_known_form)?;
         let words = if own.is_null() { message.clone() } else { own.to_string() };
-        let status = status(&own)
-            .or_else(|| BY_WORDS.into_iter().find_map(|(kind, status)| kind.is_of(&words).then_some(status)));
+        let by_words =
+            || BY_WORDS.into_iter().find_map(|(kind, status)| kind.is_of(&words).then_some(status));
+        let status = status(&own).or_else(|| if is_in_reply { by_words() } else { None });
         // OpenRouter repeats the headers of its limits.
         let headers = json.pointer("/error/metadata/headers").and_then(Json::as_object);
         let pause = headers.and_then(|headers| asked_pause(|name| header(headers, name)));
-        Some(Self { pause: pause.or_else(|| told_pause(&words)), message, words, status })
+        Some(Self { pause: pause.or_else(|| told_pause(&words)), message, words, status, is_in_reply })
     }
 }
 

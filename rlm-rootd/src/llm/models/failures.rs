@@ -38,27 +38,29 @@ impl Models {
         asked: Option<Duration>,
         error: &ServerError,
     ) -> Failure {
+        let is_of = |kind: ErrorKind| kind.is_of(&error.words);
+        let is_refusal = || REFUSALS.into_iter().any(is_of);
+        // Proxies tell faults of servers behind them in a 400 (OpenRouterTeam/python-sdk#391).
+        let behind = error.status.filter(|told| status == StatusCode::BAD_REQUEST && may_pass(*told));
+        let status = behind.filter(|_| !is_refusal()).unwrap_or(status);
+        // Such a limit is that of an account, whatever the model.
+        let rules = self.rules(self.model());
+        let limit = StatusCode::TOO_MANY_REQUESTS;
+        let passes = rules.pause_after(&error.words).filter(|_| status == limit || error.is_in_reply);
+        let status = passes.map_or(status, |_| limit);
         let said = self.shorten(&error.message);
         let message = if said.is_empty() {
             status.canonical_reason().unwrap_or("without a reason").to_owned()
         } else {
             said
         };
-        let is_of = |kind: ErrorKind| kind.is_of(&error.words);
-        // Such a limit is that of an account, whatever the model.
-        let rules = self.rules(self.model());
-        let passes = rules.pause_after(&error.words).filter(|_| status == StatusCode::TOO_MANY_REQUESTS);
         let has_no_credit = passes.is_none() && is_of(ErrorKind::NoCredit);
         let message = if has_no_credit { format!("{message} ({NO_CREDIT})") } else { message };
         let message = self.naming_proxy(message);
         let is_own_fault = matches!(status.as_u16(), 500 | 501);
-        let retry = if has_no_credit || is_own_fault && REFUSALS.into_iter().any(is_of) {
+        let retry = if has_no_credit || is_own_fault && is_refusal() {
             Retry::Never
-        } else if matches!(status.as_u16(), 408 | 409 | 425 | 429)
-            || status.is_server_error()
-            || passes.is_some()
-            || is_of(ErrorKind::Overloaded)
-        {
+        } else if may_pass(status) || is_of(ErrorKind::Overloaded) {
             Retry::After(asked.or(error.pause).or(passes))
         } else if is_of(ErrorKind::BadCall) {
             Retry::Once
@@ -124,4 +126,9 @@ impl Models {
             _ => cut(&text, ERROR_CHARS),
         }
     }
+}
+
+/// True if a request that fails with this status may pass later.
+fn may_pass(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 409 | 425 | 429) || status.is_server_error()
 }

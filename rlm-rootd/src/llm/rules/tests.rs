@@ -246,7 +246,11 @@ fn a_server_is_known_by_its_host_its_owner_or_its_name() {
     for limit in ["code: insufficient_quota", "Throttling.AllocationQuota"] {
         assert_eq!(dashscope.pause_after(limit), Some(Duration::from_secs(20)), "{limit}");
     }
-    assert_eq!(dashscope.pause_after("Arrearage"), None);
+    for other in ["Arrearage", "AllocationQuota.FreeTierOnly"] {
+        assert_eq!(dashscope.pause_after(other), None, "{other}");
+    }
+    let per_minute = "Tokens per minute limit exceeded - too many tokens processed.";
+    assert!(Rules::named("cerebras", "m").unwrap().pause_after(per_minute).is_some());
     assert!(Rules::named("nobody", "m").unwrap_err().contains("expected one of openai, azure, "));
 }
 
@@ -258,10 +262,6 @@ fn texts_of_errors_say_what_they_are_about() {
         ("prompt is too long: 213462 tokens > 200000 maximum", ContextFull),
         ("Input length (9000 tokens) exceeds the maximum allowed length (8187 tokens).", ContextFull),
         ("max_tokens must be at least 1, got -808.", ContextFull),
-        ("registry.ollama.ai/library/x does not support tools", NoTools),
-        ("Overloaded", Overloaded),
-        ("Your credit balance is too low to access the Anthropic API.", NoCredit),
-        ("code tool_use_failed: Failed to call a function", BadCall),
         ("prompt token count of 138898 exceeds the limit of 64000", ContextFull),
         ("Input validation error: `inputs` must have less than 4096 tokens. Given: 4545", ContextFull),
         (
@@ -274,6 +274,10 @@ fn texts_of_errors_say_what_they_are_about() {
             r#"{"error":{"code":400,"message":"Provider returned error","metadata":{"raw":"ERROR"}}}"#,
             Overloaded,
         ),
+        ("registry.ollama.ai/library/x does not support tools", NoTools),
+        ("Overloaded", Overloaded),
+        ("Your credit balance is too low to access the Anthropic API.", NoCredit),
+        ("code tool_use_failed: Failed to call a function", BadCall),
         ("To use function tools, use /v1/responses or set reasoning_effort", OtherWire),
         ("Function tools with reasoning_effort are not supported for m. Please use /v1/responses", OtherWire),
     ] {
@@ -285,11 +289,11 @@ fn texts_of_errors_say_what_they_are_about() {
     let limit =
         "Request too large for model m on tokens per minute (TPM): Limit 12000; maximum context length";
     assert!(!ContextFull.is_of(limit));
+    assert!(!ContextFull.is_of("too many tokens: max tokens must be less than or equal to 4096"));
 }
 
 #[test]
 fn a_text_that_refuses_tools_names_them_beside_words_that_refuse() {
-    assert!(!ContextFull.is_of("too many tokens: max tokens must be less than or equal to 4096"));
     for text in [
         "tools is not supported in this model. For a list of supported models, refer to https://a.org",
         "`tool calling` is not supported with this model",

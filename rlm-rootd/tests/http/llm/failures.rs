@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rlm_rootd::SubCallError;
 use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::{ask, ask_one, echoes, prompts, setup, soon};
 
@@ -40,6 +40,16 @@ fn ends_with(reason: &str, fields: &str) -> Rule {
     Rule::any().body(format!(r#"{{"choices": [{{{fields}, "finish_reason": "{reason}"}}]}}"#))
 }
 
+/// An error in a stream.
+fn in_stream(error: &Json) -> Rule {
+    Rule::any().body(format!("data: {error}\n\n")).header("content-type", "text/event-stream")
+}
+
+/// A refusal with this body.
+fn refused(body: &str) -> Rule {
+    Rule::any().status(400, "").body(body)
+}
+
 #[tokio::test]
 async fn passing_failures_are_tried_again() {
     for rule in [
@@ -50,6 +60,12 @@ async fn passing_failures_are_tried_again() {
         Rule::any().status(503, "busy"),
         // Groq, where its flex tier is full.
         Rule::any().status(498, "").body(r#"{"error": {"message": "full", "code": "capacity_exceeded"}}"#),
+        // OpenRouter, and Cloudflare's AI Gateway, where the server behind fails.
+        refused(r#"{"error": {"message": "Provider returned error", "code": 502}}"#),
+        refused(
+            r#"{"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": "ERROR"}}}"#,
+        ),
+        refused(r#"{"error": [{"code": 2005, "message": "Failed to get response from provider"}]}"#),
         // MiniMax.
         Rule::any().body(r#"{"choices": null, "base_resp": {"status_code": 1002, "status_msg": "rate limit"}}"#),
         // A failed response of OpenAI repeats the request and the reply.
@@ -120,6 +136,12 @@ async fn refusals_with_the_status_of_a_passing_failure_are_not_either() {
         (Rule::any().status(500, "Unsupported tool_call_parser: x"), "500: Unsupported tool_call_parser: x"),
         (Rule::any().status(500, "exceeds the context size"), "500: exceeds the context size"),
         (
+            refused(
+                r#"{"error": {"message": "no", "code": 502, "metadata": {"raw": "exceeds the context size"}}}"#,
+            ),
+            "400: no: exceeds the context size",
+        ),
+        (
             Rule::any().body(r#"{"base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}}"#),
             "402: insufficient balance (the account has no credit)",
         ),
@@ -133,27 +155,39 @@ async fn refusals_with_the_status_of_a_passing_failure_are_not_either() {
 
 #[tokio::test]
 async fn a_limit_that_passes_at_this_server_is_waited_for() {
-    let quota = json!({"error": {"message": "no", "code": "insufficient_quota"}}).to_string();
-    let model = ScriptedModel::start([Rule::any().status(429, "").body(quota).once(), Rule::any()]);
-    let sub_llm = setup(&model).with(|it| {
-        it.config.server = Some("dashscope".to_owned());
-        // A shorter wait than that of the table.
-        it.config.rules.passing_errors.insert("insufficient_quota".to_owned(), 1);
-    });
-    assert_eq!(ask_one(&sub_llm.start(), "p").await, "re: p");
-    let [first, second] = &model.finish()[..] else { panic!("more or fewer than two requests") };
-    assert!((second.at - first.at).as_millis() >= 1000);
+    let quota = json!({"error": {"message": "no", "code": "insufficient_quota"}});
+    let throttled = json!({"code": "Throttling.AllocationQuota", "message": "Allocated quota exceeded."});
+    for rule in
+        [Rule::any().status(429, "").body(quota.to_string()), in_stream(&quota), in_stream(&throttled)]
+    {
+        let model = ScriptedModel::start([rule.once(), Rule::any()]);
+        let sub_llm = setup(&model).with(|it| {
+            it.config.server = Some("dashscope".to_owned());
+            // Shorter waits than those of the table.
+            let limits = ["insufficient_quota", "throttling.allocationquota"];
+            it.config.rules.passing_errors.extend(limits.map(|limit| (limit.to_owned(), 1)));
+        });
+        assert_eq!(ask_one(&sub_llm.start(), "p").await, "re: p");
+        let [first, second] = &model.finish()[..] else { panic!("more or fewer than two requests") };
+        assert!((second.at - first.at).as_millis() >= 1000);
+    }
 }
 
 #[tokio::test]
 async fn a_free_tier_that_is_used_up_is_not_a_limit_that_passes() {
     let error =
         json!({"error": {"message": "Disable the free tier.", "code": "AllocationQuota.FreeTierOnly"}});
-    let model = ScriptedModel::start([Rule::any().status(403, "").body(error.to_string())]);
-    let sub_llm = setup(&model).with(|it| it.config.server = Some("dashscope".to_owned())).start();
-    let told = "! the model's server answered 403: Disable the free tier. (the account has no credit)";
-    assert_eq!(ask_one(&sub_llm, "p").await, told);
-    assert_eq!(model.finish().len(), 1);
+    for (rule, status) in
+        [(Rule::any().status(403, "").body(error.to_string()), 403), (in_stream(&error), 402)]
+    {
+        let model = ScriptedModel::start([rule]);
+        let sub_llm = setup(&model).with(|it| it.config.server = Some("dashscope".to_owned())).start();
+        let told = format!(
+            "! the model's server answered {status}: Disable the free tier. (the account has no credit)"
+        );
+        assert_eq!(ask_one(&sub_llm, "p").await, told);
+        assert_eq!(model.finish().len(), 1);
+    }
 }
 
 #[tokio::test]

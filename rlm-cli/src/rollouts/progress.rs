@@ -28,6 +28,9 @@ const CODE_LINES: usize = 3;
 /// Characters of each.
 const CODE_WIDTH: usize = 76;
 
+/// Waits that are longer are said without a terminal, too.
+const LONG_WAIT_SECONDS: f64 = 60.0;
+
 /// Interval at which the clock is redrawn.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -275,6 +278,20 @@ impl State {
                 "waiting for the model".clone_into(&mut self.doing);
             }
             _ => {}
+        }
+    }
+}
+
+/// Says where a rollout waits for the model's server for long: nothing else shows that without a terminal.
+#[derive(Debug)]
+pub(crate) struct WaitNotices(pub(crate) Warnings);
+
+impl Sink for WaitNotices {
+    fn entry(&self, entry: &Entry) {
+        if let Event::ModelRetry(retry) = &entry.event
+            && retry.wait_seconds > LONG_WAIT_SECONDS
+        {
+            self.0.say(format_args!("rlm: {}; asking again in {:.0} s", retry.error, retry.wait_seconds));
         }
     }
 }

@@ -29,8 +29,8 @@ use crate::environment::Environment;
 use crate::evaluation::{Evaluation, Provenance, RunResult};
 use crate::files::is_one_file;
 use crate::rollouts::{
-    Events, GivenContext, LeftOutNotices, Progress, Requests, Setup, can_draw, close, ending_words,
-    hide_from_others, new_id, progress_level, status,
+    Events, GivenContext, LeftOutNotices, Progress, Requests, Setup, WaitNotices, can_draw, close,
+    ending_words, hide_from_others, new_id, progress_level, status,
 };
 use crate::runs::{Record, Runs};
 use crate::terminal::TerminalSettings;
@@ -80,6 +80,9 @@ pub(crate) fn run(
     setup.rollout.plain_answers = options.chat;
     setup.rollout.context = given.read(settings.value(&MAX_CONTEXT_BYTES))?;
     setup.rollout.sinks.push(Arc::new(LeftOutNotices::new(warnings)));
+    if !can_draw(environment) {
+        setup.rollout.sinks.push(Arc::new(WaitNotices(warnings.clone())));
+    }
     hide_from_others()?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let level = progress_level(options, environment);

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::process::Stdio;
 
 use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
 use rlm_tests::{Place, signal};
@@ -55,6 +56,21 @@ fn a_wait_for_the_server_is_shown_as_one() {
         child.wait().unwrap();
         assert_eq!(model.finish().len(), 1);
     }
+}
+
+#[test]
+fn a_long_wait_for_the_server_is_said_without_a_terminal() {
+    let place = Place::new();
+    let busy = Rule::any().status(429, "slow \u{1b}[2Jdown").header("retry-after", "61").once();
+    let model = ScriptedModel::start([busy, answering("yes")]);
+    let mut child = asking(&place, &model, &["run", "Why?"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = child.stderr.take().unwrap();
+    let (seen, found) = read_until(&mut errors, "slow ␛[2Jdown; asking again in 61 s\n");
+    assert!(found && seen.starts_with("rlm: the model's server answered 429: "), "{seen}");
+    signal(&child, Signal::SIGTERM);
+    drop(errors);
+    child.wait().unwrap();
+    assert_eq!(model.finish().len(), 1);
 }
 
 #[test]

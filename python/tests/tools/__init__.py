@@ -1,0 +1,1 @@
+"""Functions of this program, called by code in a session."""

@@ -1,11 +1,15 @@
 """A browser, trajectories to look at, and servers of pages."""
 
+import http.server
 import json
 import os
 import re
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 RLM = str(Path(os.environ["RLM_BIN_DIR"]) / "rlm")
 EXAMPLE = (Path(__file__).parents[2] / "docs/trajectory-example.jsonl").read_text()
+LINES = EXAMPLE.splitlines(keepends=True)
 
 # A bound for what has to happen: nothing waits that long unless it has failed.
 PATIENCE = 20.0
@@ -73,14 +78,46 @@ def written(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
+def grow(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def until(page: Page, holds: Callable[[], bool]) -> None:
+    """Waits for something. The page's own functions for that need what it forbids."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        page.evaluate("new Promise((then) => setTimeout(then, 10))")  # requests are handed over meanwhile
+        assert time.monotonic() < end
+
+
+@contextmanager
+def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server, and its address."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 class Server:
     """`rlm view --serve`, with a state directory of its own."""
 
     def __init__(self, place: Path) -> None:
-        self.place = place
+        self.place, self.file = place, place / "run.jsonl"
         self.process: subprocess.Popen[str] | None = None
         self.base = ""
         """The address without the token."""
+
+    def view(self, text: str) -> str:
+        """Adds this text to the file and shows it. Returns the address."""
+        grow(self.file, text)
+        return self.start("view", self.file.name)
 
     def start(self, *arguments: str, port: int | None = None) -> str:
         """Returns the address, which has the token."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from gemini import Gemini
-from habits import redacted
+from habits.other_apis import redacted
 from servers import KEY, SUB_MODEL, Habit, Json, Request, Server
 from wires import WIRES, Turn
 

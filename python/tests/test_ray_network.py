@@ -18,9 +18,9 @@ try:
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
+from clusters.processes import host_directories, rlm_processes
 from conftest import wait_until
 from rlm_env._files import PrivateDirectory
-from test_ray import host_directories, rlm_processes
 
 NODES = ("head", "near", "far")
 HEAD = "10.77.0.1:6399"
@@ -34,8 +34,8 @@ HEALTH = {
 DRIVER = """
 import json, sys, threading, time
 import ray
+from clusters.models import running
 from rlm_env.ray import run_batch
-from test_ray import running
 
 address, code, attempts = sys.argv[1:]
 ray.init(address=address, log_to_driver=False)

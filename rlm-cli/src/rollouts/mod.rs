@@ -17,7 +17,9 @@ pub(crate) use self::context::GivenContext;
 pub(crate) use self::ending::{is_failure, reason, status, words as ending_words};
 pub(crate) use self::events::Events;
 pub(crate) use self::left_out::{LeftOutNotices, words as left_out_words};
-pub(crate) use self::progress::{BatchProgress, Progress, Tally, WaitNotices, can_draw, level as progress_level, money};
+pub(crate) use self::progress::{
+    BatchProgress, Progress, Tally, WaitNotices, can_draw, level as progress_level, money,
+};
 pub(crate) use self::servers::root_models;
 pub(crate) use self::setup::{
     BUILT_IN_TOOLS, Setup, close, context_filter, host, live_tools, make_directory, python_variable, sinks,

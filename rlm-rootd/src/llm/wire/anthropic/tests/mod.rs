@@ -74,7 +74,7 @@ fn nonsense_ends_nothing() {
         json!(1),
         json!({}),
         json!({"type": "message_start", "message": 1}),
-        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "lost"}}),
+        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{}"}}),
         json!({"type": "content_block_start", "content_block": 1}),
         json!({"type": "content_block_start", "content_block": {"type": "text", "text": 1, "citations": 1}}),
         json!({"type": "content_block_delta", "delta": 1}),

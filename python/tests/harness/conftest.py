@@ -1,4 +1,4 @@
-"""What each rollout has: a model, and a directory for its own."""
+"""The parts of each rollout: a model, and a directory of its own."""
 
 from __future__ import annotations
 

@@ -11,8 +11,10 @@ from collections import OrderedDict, namedtuple
 from pathlib import Path
 from typing import Any
 
-from conftest import NIGHTLY
-from rlm_env import AsyncSession, Session, SessionConfig
+import pytest
+
+from conftest import NIGHTLY, PATIENCE
+from rlm_env import AsyncSession, Session, SessionConfig, _server
 from tools.calls import call, call_tool, echo, late, search
 
 
@@ -176,8 +178,18 @@ def test_a_plain_function_may_return_something_to_await(start: Any, language: st
             CALLER.reset(token)
 
 
-def test_what_a_plain_function_returns_is_not_awaited_after_the_call(work: Path) -> None:
-    go, has_returned, awaited = threading.Event(), threading.Event(), threading.Event()
+def test_what_a_plain_function_returns_is_not_awaited_after_the_call(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended, go, has_returned, awaited = (threading.Event() for _ in range(5))
+    end = _server._Connection.connection_lost
+
+    def connection_lost(connection: Any, error: Exception | None) -> None:
+        end(connection, error)
+        if begun.is_set():
+            ended.set()
+
+    monkeypatch.setattr(_server._Connection, "connection_lost", connection_lost)
 
     class Later:
         def __await__(self) -> Any:
@@ -185,16 +197,19 @@ def test_what_a_plain_function_returns_is_not_awaited_after_the_call(work: Path)
             yield from ()
 
     def slow() -> Any:
+        begun.set()
         try:
-            go.wait(30)
+            go.wait(PATIENCE)
             return Later()
         finally:
             has_returned.set()
 
     with Session(work, tools=[slow, late]) as session:
-        assert session.execute("slow", timeout=0.2).outcome == "timed_out"
+        assert session.execute("slow", timeout=1).outcome == "timed_out"
+        # The session says so before the host has heard of it.
+        assert ended.wait(PATIENCE)
         go.set()
-        assert has_returned.wait(30)
+        assert has_returned.wait(PATIENCE)
         # The next call goes through the same loop.
         assert session.execute("late on").stdout == "on\n"
         assert not awaited.is_set()

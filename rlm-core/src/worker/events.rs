@@ -24,8 +24,8 @@ use super::ForwardFlag;
 use super::exit::Exit;
 use crate::sys;
 
-/// Longest wait for a guard that still holds a signal: it passes signals on as soon as it runs.
-const GUARD_LIMIT: Duration = Duration::from_millis(20);
+/// Longest wait for a guard that still holds a signal. It passes signals on as soon as it runs, which takes a while on busy processors.
+const GUARD_LIMIT: Duration = Duration::from_millis(500);
 
 /// The server's access to the processes above it, which namespaces may hide from it.
 #[derive(Debug)]

@@ -61,3 +61,10 @@ fn a_configuration_that_cannot_be_is_refused() {
     assert_eq!(header, "the header api key of the models has a name or a value that cannot be sent");
     assert!(error(|config| config.base_url.clear()).starts_with("the base URL of the models cannot be read"));
 }
+
+#[test]
+fn a_reply_that_is_compressed_unasked_is_called_that() {
+    let models = Models::new(ModelsConfig::new("https://host/v1", "m")).unwrap();
+    let said = models.json(b"\x1f\x8b\x08\0").unwrap_err().error.to_string();
+    assert_eq!(said, "the model's reply is malformed: it is compressed by gzip, which was not asked for");
+}

@@ -5,21 +5,7 @@ use std::time::Duration;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use serde_json::{Value as Json, json};
 
-use super::{ask_one, setup};
-
-/// A reply of this stream.
-fn stream(text: &str) -> Rule {
-    Rule::any().body(text).header("content-type", "text/event-stream")
-}
-
-/// The events of these pieces.
-fn events(pieces: &[Json]) -> String {
-    pieces.iter().map(|piece| format!("data: {piece}\n\n")).collect()
-}
-
-fn piece(text: &str) -> Json {
-    json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]})
-}
+use super::streams::{answer_of, piece, reply, stream, text_of};
 
 fn last() -> Json {
     json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 2}})
@@ -27,10 +13,8 @@ fn last() -> Json {
 
 /// The answer to a prompt, and the number of requests that it took.
 async fn answer(rule: Rule) -> (String, usize) {
-    let model = ScriptedModel::start([rule]);
-    let sub_llm = setup(&model).with(|it| it.config.timeout = Duration::from_millis(200)).start();
-    let answer = ask_one(&sub_llm, "p").await;
-    (answer, model.finish().len())
+    let (answer, requests) = answer_of([rule], Duration::from_millis(200)).await;
+    (answer, requests.len())
 }
 
 #[track_caller]
@@ -49,9 +33,9 @@ async fn errors_in_a_stream_are_seen_in_each_form() {
     let said = "This model's maximum context length is 8192 tokens";
     let llama = format!(
         "{}error: {{\"code\": 400, \"message\": {said:?}}}\n\ndata: [DONE]\n\n",
-        events(&[piece("half")])
+        text_of(&[piece("half")])
     );
-    let deepinfra = events(&[
+    let deepinfra = text_of(&[
         piece("half"),
         json!({"choices": null, "error_type": "BadRequestError", "error_message": said}),
     ]);
@@ -62,7 +46,7 @@ async fn errors_in_a_stream_are_seen_in_each_form() {
     for empty in [json!({"message": "", "type": "", "code": null}), json!({}), json!("")] {
         let [mut first, mut second] = [piece("whole"), last()];
         (first["error"], second["error"]) = (empty.clone(), empty);
-        check(answer(stream(&events(&[first, second]))).await, "whole", 1);
+        check(answer(stream(&text_of(&[first, second]))).await, "whole", 1);
     }
     let empty = json!({"choices": [], "error": {"message": "Insufficient credits", "code": 402}});
     let expected = "! the model's server answered 402: Insufficient credits (the account has no credit)";
@@ -71,10 +55,10 @@ async fn errors_in_a_stream_are_seen_in_each_form() {
 
 #[tokio::test]
 async fn an_event_may_end_with_the_stream_or_have_two_pieces() {
-    let text = events(&[piece("whole"), last()]);
+    let text = text_of(&[piece("whole"), last()]);
     check(answer(stream(text.trim_end())).await, "whole", 1);
     check(
-        answer(stream(&format!("data: {}{}\n\n{}", piece("who"), piece("le"), events(&[last()])))).await,
+        answer(stream(&format!("data: {}{}\n\n{}", piece("who"), piece("le"), text_of(&[last()])))).await,
         "whole",
         1,
     );
@@ -85,4 +69,37 @@ async fn an_event_may_end_with_the_stream_or_have_two_pieces() {
         "! the connection to the model's server broke: the stream ended before the reply",
         3,
     );
+}
+
+#[tokio::test]
+async fn calls_in_a_second_choice_are_those_of_the_first_that_ends_with_calls() {
+    let call = json!({"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let choices = |field: &str, reason: &str, calls: Json| {
+        let text = json!({"role": "assistant", "content": "I run it."});
+        let second = json!({"role": "assistant", "content": null, "tool_calls": calls});
+        [
+            json!({"index": 0, field: text, "finish_reason": reason}),
+            json!({"index": 1, field: second, "finish_reason": "tool_calls"}),
+        ]
+    };
+    for (reason, has_calls) in [("tool_calls", true), ("stop", false)] {
+        let mut numbered = call.clone();
+        numbered["index"] = 0.into();
+        let pieces = choices("delta", reason, json!([numbered])).map(|choice| json!({"choices": [choice]}));
+        let whole = json!({"choices": choices("message", reason, json!([call]))});
+        for rule in [stream(&(text_of(&pieces) + "data: [DONE]\n\n")), Rule::any().body(whole.to_string())] {
+            let model = ScriptedModel::start([rule]);
+            let message = reply(&model.base_url(), true).await.message;
+            assert_eq!(message["content"], "I run it.");
+            let calls = message.get("tool_calls").filter(|calls| !calls.is_null());
+            assert_eq!(calls, has_calls.then(|| json!([call])).as_ref(), "{reason}");
+            drop(model.finish());
+        }
+    }
+}
+
+#[tokio::test]
+async fn comments_as_data_are_left_out() {
+    let text = format!("data: : PROCESSING\n\n{}", text_of(&[piece("whole"), last()]));
+    check(answer(stream(&text)).await, "whole", 1);
 }

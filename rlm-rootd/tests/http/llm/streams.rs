@@ -9,13 +9,22 @@ use serde_json::{Value as Json, json};
 
 use super::{ask_one, setup, soon};
 
-/// A reply of these events.
-fn events(events: &[Json]) -> Rule {
-    let text: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+/// The text of these events.
+pub(super) fn text_of(events: &[Json]) -> String {
+    events.iter().map(|event| format!("data: {event}\n\n")).collect()
+}
+
+/// A reply of this stream.
+pub(super) fn stream(text: &str) -> Rule {
     Rule::any().body(text).header("content-type", "text/event-stream; charset=utf-8")
 }
 
-fn piece(text: &str) -> Json {
+/// A reply of these events.
+fn events(events: &[Json]) -> Rule {
+    stream(&text_of(events))
+}
+
+pub(super) fn piece(text: &str) -> Json {
     json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]})
 }
 
@@ -25,13 +34,21 @@ fn streams(request: &Request) -> bool {
 
 /// The answer to a prompt, and the requests that it took.
 async fn answer(rules: impl IntoIterator<Item = Rule>) -> (String, Vec<Request>) {
+    answer_of(rules, Duration::from_millis(500)).await
+}
+
+/// As [`answer`], with this limit of a silence.
+pub(super) async fn answer_of(
+    rules: impl IntoIterator<Item = Rule>,
+    timeout: Duration,
+) -> (String, Vec<Request>) {
     let model = ScriptedModel::start(rules);
-    let sub_llm = setup(&model).with(|it| it.config.timeout = Duration::from_millis(500)).start();
+    let sub_llm = setup(&model).with(|it| it.config.timeout = timeout).start();
     (ask_one(&sub_llm, "p").await, model.finish())
 }
 
 /// The reply of a root model, asked for in pieces or whole.
-async fn reply(base_url: &str, stream: bool) -> ChatReply {
+pub(super) async fn reply(base_url: &str, stream: bool) -> ChatReply {
     let config = ModelsConfig { stream, ..ModelsConfig::new(base_url, "m") };
     let ledger = Arc::new(Ledger::new(<_>::default(), <_>::default()));
     let question = [json!({"role": "user", "content": "?"}).into()];

@@ -348,8 +348,8 @@ impl Drop for Worker {
         if std::thread::panicking() {
             // The test's own panic says what is wrong.
             let _gone = kill(self.pid(), Signal::SIGTERM);
-            let _late =
-                !holds_within(PATIENCE, || self.child.try_wait().is_ok_and(|status| status.is_some()));
+            let _ended =
+                holds_within(PATIENCE, || self.child.try_wait().is_ok_and(|status| status.is_some()));
             let _gone = self.child.kill();
             let _reaped = self.child.wait();
         } else {

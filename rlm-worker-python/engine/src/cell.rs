@@ -234,9 +234,9 @@ impl Cells {
         self.has_tasks.bind(py).call0()?.is_truthy()
     }
 
-    /// Runs these tasks until there is a command to read. False if the loop cannot run.
-    pub(crate) fn run_tasks(&self, py: Python<'_>, commands: &File) -> PyResult<bool> {
-        self.run_tasks.bind(py).call1((commands.as_raw_fd(),))?.is_truthy()
+    /// Runs these tasks until there is a command to read.
+    pub(crate) fn run_tasks(&self, py: Python<'_>, commands: &File) -> PyResult<()> {
+        self.run_tasks.call1(py, (commands.as_raw_fd(),)).map(drop)
     }
 
     /// Does what is left to do after a cell, when nothing can interrupt it.

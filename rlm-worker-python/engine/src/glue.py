@@ -194,7 +194,7 @@ def has_tasks():
 
 
 def run_tasks(commands):
-    """Runs the tasks until there is a command to read. False if the loop cannot run."""
+    """Runs the tasks until there is a command to read."""
     try:
         # Its number may have been that of a file which was closed without a word to the loop.
         loop.remove_reader(commands)
@@ -204,8 +204,8 @@ def run_tasks(commands):
         finally:
             loop.remove_reader(commands)
     except Exception:
-        return False
-    return True
+        # The loop cannot run: the tasks wait.
+        pass
 
 
 async def run_parts(namespace, codes):

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
 
 use nix::unistd::Pid;
 use pyo3::exceptions::{PyKeyError, PyKeyboardInterrupt, PyRuntimeError, PySystemExit};
@@ -119,23 +118,22 @@ impl Session {
     /// Runs the tasks that cells have left, until a command comes. An interrupt of the call that waits stops the task that holds it.
     fn run_tasks(&mut self, py: Python<'_>, commands: &File) {
         while !self.is_next_stopped {
-            let ran = self.cells.has_tasks(py).and_then(|has_tasks| {
-                if !has_tasks {
-                    return Ok(false);
+            let ran = match self.cells.has_tasks(py) {
+                Ok(true) => {
+                    self.signals.open_for_tasks(py, commands);
+                    let ran = self.cells.run_tasks(py, commands);
+                    self.signals.close(py);
+                    self.cells.tidy(py);
+                    ran
                 }
-                self.signals.open_for_tasks(py, commands);
-                let ran = self.cells.run_tasks(py, commands);
-                self.signals.close(py);
-                self.cells.tidy(py);
-                ran
-            });
+                looked => looked.map(drop),
+            };
             self.leave_if_child(py);
             match ran {
-                Ok(_) => return,
+                Ok(()) => return,
                 Err(raised) if raised.is_instance_of::<PyKeyboardInterrupt>(py) => {
-                    self.is_next_stopped = signals::is_readable(commands.as_raw_fd());
+                    self.is_next_stopped = signals::has_command(commands);
                 }
-
                 // A task has raised SystemExit, or the like, or the handler of a signal.
                 Err(raised) => signals::tell(py, raised),
             }

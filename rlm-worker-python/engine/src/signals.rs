@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -16,6 +16,7 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use rlm_core::sys::waiting_bytes;
 use rlm_worker_python::wire::hard_stop_signal;
 
 use crate::tools;
@@ -127,14 +128,13 @@ fn interrupt_task(signal: i32, frame: Bound<'_, PyAny>) -> PyResult<()> {
 /// True if tasks run between cells, and no command waits.
 fn is_late() -> bool {
     let commands = COMMANDS.load(Ordering::Relaxed);
-    commands >= 0 && !is_readable(commands)
+    // SAFETY: the pipe is open for as long as its number is there.
+    commands >= 0 && !has_command(unsafe { BorrowedFd::borrow_raw(commands) })
 }
 
-/// True if there is something to read from a descriptor.
-pub(crate) fn is_readable(fd: RawFd) -> bool {
-    let mut fd = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: the pointer is to a live value, and there is one descriptor.
-    unsafe { libc::poll(&raw mut fd, 1, 0) == 1 }
+/// True if a command waits in this pipe.
+pub(crate) fn has_command(commands: impl AsFd) -> bool {
+    waiting_bytes(commands).is_ok_and(|count| count > 0)
 }
 
 /// The handler of the hard stop signal. A cell can swallow one exception, so each line that a frame of the stack reaches

@@ -9,7 +9,7 @@ LIMIT = 10
 LIMIT = 11
 
 
-# What a customer holds.
+# The money of a customer.
 class Cart(dict):
     """A cart."""
 

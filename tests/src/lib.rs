@@ -14,10 +14,10 @@ mod wait;
 mod worker;
 
 use std::ffi::OsString;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub use self::place::Place;
@@ -136,14 +136,30 @@ pub fn default_python() -> PathBuf {
     pythons().swap_remove(0)
 }
 
-/// Writes a program: a script with its `#!` line.
+/// Writes a program, mostly a script with its `#!` line.
+///
+/// A process of its own writes it: were the file open for writing here while another test starts a process, that process
+/// would hold it for a moment, and the system starts no program that somebody may still write.
 ///
 /// # Panics
 /// It cannot be written.
-pub fn write_program(path: &Path, text: &str) {
-    fs::write(path, text).expect("a program can be written");
-    let executable = Permissions::from_mode(0o755);
-    fs::set_permissions(path, executable).expect("its owner may change its mode");
+pub fn write_program(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) {
+    let mut install = Command::new("install");
+    install.args(["-T", "-m755", "/dev/stdin"]).arg(path).stdin(Stdio::piped());
+    let mut install = install.spawn().expect("install can be started");
+    let mut stdin = install.stdin.take().expect("it has a pipe");
+    stdin.write_all(content.as_ref()).expect("install reads");
+    drop(stdin);
+    assert!(install.wait().expect("it ends").success(), "cannot write {}", path.display());
+}
+
+/// Copies a program, or a library beside it, as [`write_program`] writes one.
+///
+/// # Panics
+/// It cannot be copied.
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().expect("cp can be started");
+    assert!(status.success(), "cannot copy {} to {}", from.display(), to.display());
 }
 
 /// True if this process runs a single test. Otherwise runs the test with this path in a process of its own.

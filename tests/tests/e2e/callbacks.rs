@@ -1,7 +1,6 @@
 //! `rlm exec --callbacks`: functions of the host for a session that may have no connection to it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
 use rlm_core::protocol::{Outcome, Response, State};
@@ -31,8 +30,8 @@ fn python(place: &Place, how: &str, more: &[&str]) -> Output {
 
 /// Writes a file with one tool, which appends a line to the file `calls` and returns its input.
 fn tools(place: &Place) -> String {
-    let script = place.write("say.sh", "#!/bin/sh\necho called >> \"${0%/*}/calls\"\ncat\n");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = "#!/bin/sh\necho called >> \"${0%/*}/calls\"\ncat\n";
+    rlm_tests::write_program(&place.file("say.sh"), script);
     let tool = "[[tool]]\nname = 'say'\ndescription = 'Gives it back.'\ncommand = ['./say.sh']\n";
     place.write("tools.toml", tool).to_str().unwrap().to_owned()
 }

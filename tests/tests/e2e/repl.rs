@@ -375,8 +375,7 @@ fn each_language_has_a_history_for_the_next_start() {
 #[test]
 fn the_code_can_call_the_tools_of_a_file() {
     let place = Place::new();
-    let script = place.write("say.sh", "#!/bin/sh\ncat\n");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    rlm_tests::write_program(&place.file("say.sh"), "#!/bin/sh\ncat\n");
     let tool = "[[tool]]\nname = 'say'\ndescription = 'Gives it back.'\ncommand = ['./say.sh']\n";
     place.write("tools.toml", tool);
     for (arguments, call) in [(BASH, "say a$((6 * 7))\r"), (PYTHON, "str(say('a' + str(6 * 7)))\r")] {

@@ -4,7 +4,6 @@ mod errors;
 mod trainer;
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rlm_tests::scripted_model::{Gate, Request, Rule, ScriptedModel, calling};
@@ -451,8 +450,7 @@ fn harbor_runs_it() {
     // The launcher takes no arguments.
     let launcher = place.path("launch");
     let script = format!("#!/bin/sh\nexec '{}' {}\n", program("rlm").display(), arguments.join(" "));
-    std::fs::write(&launcher, script).unwrap();
-    std::fs::set_permissions(&launcher, std::fs::Permissions::from_mode(0o755)).unwrap();
+    rlm_tests::write_program(&launcher, &script);
     let mut command = place.at_work(&python);
     command.args([
         "-m",

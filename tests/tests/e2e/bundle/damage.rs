@@ -1,7 +1,5 @@
 //! Programs and bundles that are damaged.
 
-use std::io::Write as _;
-
 use super::*;
 
 #[test]
@@ -88,22 +86,15 @@ fn a_bundle_that_is_cut_off_or_damaged_says_so() {
     let (place, bundle) = packed(100_000);
     let whole = fs::read(&bundle).unwrap();
     for bytes in [whole.len() - 1, whole.len() - 1000, whole.len() - 90_000] {
-        write_bytes(&bundle, &whole[..bytes]);
+        write_program(&bundle, &whole[..bytes]);
         let words = fails(&ran(&place, &bundle));
         assert!(words.contains("the end of this file is missing"), "{words}");
     }
     let mut damaged = whole.clone();
     let middle = whole.len() - 50_000;
     damaged[middle] ^= 1;
-    write_bytes(&bundle, &damaged);
+    write_program(&bundle, &damaged);
     let words = fails(&ran(&place, &bundle));
     assert!(words.contains("this file is damaged: copy or download it again"), "{words}");
     assert_eq!(names(&cache(&place)), [""; 0]);
-}
-
-fn write_bytes(bundle: &Path, bytes: &[u8]) {
-    fs::remove_file(bundle).unwrap();
-    let mut file = File::create(bundle).unwrap();
-    file.write_all(bytes).unwrap();
-    file.set_permissions(Permissions::from_mode(0o755)).unwrap();
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
-use rlm_tests::{Place, program, skipped, wait_until, write_program};
+use rlm_tests::{Place, copy_program, program, skipped, wait_until, write_program};
 
 /// The program in the bundles: says where it is and what it was given.
 const RLM: &str = "#!/bin/sh\nprintf '%s\\n' \"$0\" \"${RLM_BIN_DIR-}\" \"$@\"; [ \"$1\" != wait ] || cat\n\
@@ -206,7 +206,7 @@ fn programs_that_nobody_started_for_long_are_removed() {
         let used = File::options().append(true).open(directory.join(".used")).unwrap();
         used.set_modified(month).unwrap();
     }
-    fs::copy("/bin/sleep", running.1.join("sleep")).unwrap();
+    copy_program("/bin/sleep".as_ref(), &running.1.join("sleep"));
     let mut sleep = place.at_work(running.1.join("sleep")).arg("1000").spawn().unwrap();
     // A start counts, though it unpacks nothing.
     assert_eq!(directory(&start(&place, &started.0).output().unwrap()), started.1);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rlm_core::control::ControlDir;
 use rlm_core::protocol::Context;
-use rlm_tests::{Setup, Worker, default_python, program, pythons, skipped};
+use rlm_tests::{Setup, Worker, copy_program, default_python, program, pythons, skipped};
 use serde_json::Value;
 
 use crate::venv::python_with;
@@ -150,7 +150,7 @@ fn a_python_that_cannot_be_used_is_named_with_the_reason() {
 fn a_worker_without_its_engine_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let alone = dir.path().join("rlm-worker-python");
-    fs::copy(program("rlm-worker-python"), &alone).unwrap();
+    copy_program(&program("rlm-worker-python"), &alone);
     let python = default_python();
     let arguments = ["--python", python.to_str().unwrap()];
     says(&alone, &arguments, &[], "librlm_cell_engine.so: it must be next to the worker program");
@@ -181,7 +181,7 @@ fn text_is_utf_8_whatever_the_locale() {
 fn a_worker_is_found_by_its_name_in_a_directory_that_moved() {
     let dir = tempfile::tempdir().unwrap();
     for file in ["rlm-worker-python", "librlm_cell_engine.so"] {
-        fs::copy(program("rlm-worker-python").with_file_name(file), dir.path().join(file)).unwrap();
+        copy_program(&program("rlm-worker-python").with_file_name(file), &dir.path().join(file));
     }
     let mut worker: Worker = Setup::python().program(dir.path().join("rlm-worker-python")).start();
     assert_eq!(worker.value("1 + 1"), "2");

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::json::first_json;
-use super::scanner::Scanner;
+use super::scanner::{DSML_INVOKE, Scanner};
 use super::written::{WrittenCall, calls_of, checked, without_breaks};
 
 /// The forms of calls.
@@ -50,15 +50,16 @@ impl Scanner<'_> {
         self.skip_breaks(close).then(|| WrittenCall { name, arguments: Json::Object(values).to_string() })
     }
 
+    /// Calls whose first mark was read already.
+    pub(super) fn bare_invokes(&mut self, close: &'static str) -> Option<Vec<WrittenCall>> {
+        self.at -= DSML_INVOKE.len();
+        self.invokes(close)
+    }
+
     /// MiniMax M2, DeepSeek V3.2 and V4.
     pub(super) fn invokes(&mut self, close: &'static str) -> Option<Vec<WrittenCall>> {
         let [open, end, parameter, parameter_end] = if close.contains("DSML") {
-            [
-                "<｜DSML｜invoke name=\"",
-                "</｜DSML｜invoke>",
-                "<｜DSML｜parameter name=\"",
-                "</｜DSML｜parameter>",
-            ]
+            [DSML_INVOKE, "</｜DSML｜invoke>", "<｜DSML｜parameter name=\"", "</｜DSML｜parameter>"]
         } else {
             ["<invoke name=\"", "</invoke>", "<parameter name=\"", "</parameter>"]
         };

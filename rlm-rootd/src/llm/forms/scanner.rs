@@ -32,6 +32,9 @@ pub(super) const THOUGHTS: &[(&str, &str)] = &[
 pub(super) const NAMES: &[(&str, &str)] =
     &[("<thought>", "</thought>"), ("<reason>", "</reason>"), ("<reasoning>", "</reasoning>")];
 
+/// The mark before a call of DeepSeek V3.2 and V4.
+pub(super) const DSML_INVOKE: &str = "<｜DSML｜invoke name=\"";
+
 /// Reads calls after their opening mark, up to and including the closing mark.
 type CallReader = fn(&mut Scanner<'_>, close: &'static str) -> Option<Vec<WrittenCall>>;
 
@@ -45,6 +48,8 @@ pub(super) const CALLS: &[(&str, &str, CallReader)] = &[
     ("<function_calls>", "</function_calls>", |scanner, close| scanner.invokes(close)),
     ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", |scanner, close| scanner.invokes(close)),
     ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", |scanner, close| scanner.invokes(close)),
+    // Without the section around it, as SGLang leaves it in the text (sgl-project/sglang#40236).
+    (DSML_INVOKE, "</｜DSML｜tool_calls>", |scanner, close| scanner.bare_invokes(close)),
     ("[TOOL_CALLS]", "", |scanner, close| scanner.mistral(close)),
     ("<|python_tag|>", "", |scanner, close| scanner.listed(close)),
     ("<|START_ACTION|>", "<|END_ACTION|>", |scanner, close| scanner.listed(close)),

@@ -262,6 +262,8 @@ fn texts_of_errors_say_what_they_are_about() {
         ("prompt is too long: 213462 tokens > 200000 maximum", ContextFull),
         ("Input length (9000 tokens) exceeds the maximum allowed length (8187 tokens).", ContextFull),
         ("max_tokens must be at least 1, got -808.", ContextFull),
+        ("The decoder prompt (length 9) is longer than the maximum model length of 8.", ContextFull),
+        ("total message size 2100954 exceeds limit 2097152", ContextFull),
         ("prompt token count of 138898 exceeds the limit of 64000", ContextFull),
         ("Input validation error: `inputs` must have less than 4096 tokens. Given: 4545", ContextFull),
         (

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 /// Events of a stream, joined to the response that the same server would send whole.
 #[derive(Debug, Default)]
@@ -11,13 +11,15 @@ pub(in crate::llm::wire) struct Events {
     items: BTreeMap<u64, Json>,
     /// Arguments of calls by their index in the output, as their own events have told them.
     arguments: BTreeMap<u64, String>,
+    /// Texts of messages by their index in the output, and by the index of the part, as the pieces have told them.
+    texts: BTreeMap<(u64, u64), String>,
     /// The response of the event that ends the stream.
     response: Option<Map<String, Json>>,
 }
 
 impl Events {
     /// Adds the data of an event. Pieces of items are ignored, since each finished item comes whole, but for the arguments of calls
-    /// (LM Studio, earendil-works/pi#917).
+    /// (LM Studio, earendil-works/pi#917) and for texts (agentgateway/agentgateway#2281).
     pub(in crate::llm::wire) fn add(&mut self, mut event: Json) {
         let kind = event["type"].as_str().unwrap_or_default().to_owned();
         match kind.strip_prefix("response.") {
@@ -33,6 +35,11 @@ impl Events {
                     (_, Some(all)) if !is_empty(all) => all.clone_into(arguments),
                     _ => {}
                 }
+            }
+            Some("output_text.delta") => {
+                let place = (event["output_index"].as_u64(), event["content_index"].as_u64());
+                let text = self.texts.entry((place.0.unwrap_or(0), place.1.unwrap_or(0))).or_default();
+                text.push_str(event["delta"].as_str().unwrap_or_default());
             }
             Some(status @ ("completed" | "incomplete" | "failed")) => {
                 let Json::Object(mut response) = event["response"].take() else { return };
@@ -57,6 +64,9 @@ impl Events {
         if told < self.items.len().max(1) {
             response.insert("output".to_owned(), self.items.into_values().collect());
         }
+        if let Some(output) = response.get_mut("output").and_then(Json::as_array_mut) {
+            add_texts(output, self.texts);
+        }
         let output = response.get_mut("output").and_then(Json::as_array_mut).into_iter().flatten();
         for (item, index) in output.zip(0..).filter(|(item, _)| item["type"] == "function_call") {
             let is_told = item["arguments"].as_str().is_some_and(|text| !is_empty(text));
@@ -67,6 +77,33 @@ impl Events {
         }
         response.into()
     }
+}
+
+/// Adds texts that only their pieces have told: gateways end a message without its text, or without the message.
+fn add_texts(output: &mut Vec<Json>, texts: BTreeMap<(u64, u64), String>) {
+    if output.is_empty() && texts.values().any(|text| !text.is_empty()) {
+        let content: Vec<_> = texts.into_values().map(part).collect();
+        output
+            .push(json!({"type": "message", "role": "assistant", "status": "completed", "content": content}));
+        return;
+    }
+    for ((index, _), text) in texts {
+        let item = usize::try_from(index).ok().and_then(|index| output.get_mut(index));
+        let Some(item) = item.filter(|item| item["type"] == "message") else { continue };
+        let says_nothing = |part: &Json| part["text"].as_str().is_none_or(str::is_empty);
+        let content = &item["content"];
+        let is_untold = content.is_null()
+            || content.as_array().is_some_and(|parts| {
+                parts.iter().all(|part| part["type"] == "output_text" && says_nothing(part))
+            });
+        if is_untold && !text.is_empty() {
+            item["content"] = json!([part(text)]);
+        }
+    }
+}
+
+fn part(text: String) -> Json {
+    json!({"type": "output_text", "text": text, "annotations": []})
 }
 
 /// True for the arguments of a call that has none.

@@ -431,6 +431,34 @@ fn arguments_that_only_their_own_events_have_are_those_of_the_call() {
 }
 
 #[test]
+fn a_text_that_only_its_pieces_have_is_that_of_the_message() {
+    let message = |content: Json| json!({"type": "message", "role": "assistant", "content": content});
+    let part = |text: &str| json!({"type": "output_text", "text": text, "annotations": []});
+    let said = json!([part("4")]);
+    let other = json!([part("five")]);
+    for (told, expected) in [
+        (message(json!([])), said.clone()),
+        (message(Json::Null), said.clone()),
+        (message(json!([part("")])), said.clone()),
+        (message(other.clone()), other),
+        (json!({"type": "reasoning", "content": []}), json!([])),
+    ] {
+        for last in [json!([]), json!([told])] {
+            let mut events = Events::default();
+            events.add(json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "4"}));
+            events.add(json!({"type": "response.output_item.done", "output_index": 0, "item": told}));
+            events.add(json!({"type": "response.completed", "response": {"output": last}}));
+            assert_eq!(events.into_body()["output"][0]["content"], expected, "{told}");
+        }
+    }
+    let mut events = Events::default();
+    events.add(json!({"type": "response.output_text.delta", "delta": "a"}));
+    events.add(json!({"type": "response.output_text.delta", "delta": "b"}));
+    events.add(json!({"type": "response.completed", "response": {"output": []}}));
+    assert_eq!(events.into_body()["output"][0]["content"], json!([part("ab")]));
+}
+
+#[test]
 fn a_stream_ends_in_each_status() {
     let last = |kind: &str, response: Json| {
         let mut events = Events::default();

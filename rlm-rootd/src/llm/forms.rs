@@ -20,6 +20,7 @@ pub use self::written::WrittenCall;
 mod apart;
 mod fences;
 mod json;
+mod marks;
 mod readers;
 mod scanner;
 mod written;

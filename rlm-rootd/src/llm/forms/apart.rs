@@ -1,7 +1,8 @@
 //! Texts of replies whose thoughts came apart from them.
 
 use super::fences::Fence;
-use super::scanner::{NEAR_BYTES, Scanner, THOUGHTS, opening_length};
+use super::marks::THOUGHTS;
+use super::scanner::{NEAR_BYTES, Scanner, opening_length};
 
 /// True if a text begins with the mark of a thought.
 pub(super) fn begins_with_thought(text: &str) -> bool {

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value as Json};
 
 use super::json::first_json;
-use super::scanner::{DSML_INVOKE, Scanner};
+use super::marks::DSML_INVOKE;
+use super::scanner::Scanner;
 use super::written::{WrittenCall, calls_of, checked, without_breaks};
 
 /// The forms of calls.

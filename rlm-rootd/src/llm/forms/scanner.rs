@@ -7,33 +7,11 @@ use serde_json::{Map, Value as Json};
 
 use super::fences::{Fence, without_indent};
 use super::json::{first_json, whole_json};
+use super::marks::{AFTER_VALUES, DSML_INVOKE, MESSAGE_ENDS, NAMES, THOUGHTS};
 use super::written::{WrittenCall, checked, without_breaks};
 
 /// Longest name of a tool or parameter, and longest header of a harmony message, in bytes.
 pub(super) const NEAR_BYTES: usize = 256;
-
-/// Marks around thoughts: those of SGLang's `reasoning_parser.py` and Open WebUI's `middleware.py`. Those in lower case are read in
-/// any, and tags may have attributes.
-pub(super) const THOUGHTS: &[(&str, &str)] = &[
-    ("<think>", "</think>"),
-    ("<thinking>", "</thinking>"),
-    ("<seed:think>", "</seed:think>"),
-    ("<mm:think>", "</mm:think>"),
-    ("[THINK]", "[/THINK]"),
-    ("◁think▷", "◁/think▷"),
-    ("<|begin_of_thought|>", "<|end_of_thought|>"),
-    ("<|START_THINKING|>", "<|END_THINKING|>"),
-    ("<|channel>thought", "<channel|>"),
-    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
-];
-
-/// Marks around thoughts that are also names of types and of elements, as in `Vec<Thought>`: they are read as they are here, at the
-/// beginning of a line outside of blocks.
-pub(super) const NAMES: &[(&str, &str)] =
-    &[("<thought>", "</thought>"), ("<reason>", "</reason>"), ("<reasoning>", "</reasoning>")];
-
-/// The mark before a call of DeepSeek V3.2 and V4.
-pub(super) const DSML_INVOKE: &str = "<｜DSML｜invoke name=\"";
 
 /// Reads calls after their opening mark, up to and including the closing mark.
 type CallReader = fn(&mut Scanner<'_>, close: &'static str) -> Option<Vec<WrittenCall>>;
@@ -56,16 +34,6 @@ pub(super) const CALLS: &[(&str, &str, CallReader)] = &[
     ("<|tool_call_begin|>", "<|tool_call_end|>", |scanner, close| scanner.kimi(close)),
     ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", |scanner, close| scanner.deepseek(close)),
 ];
-
-/// Marks that may follow the end of a parameter's value. Elsewhere, the same mark belongs to the value.
-const AFTER_VALUES: &[(&str, &[&str])] = &[
-    ("</parameter>", &["<parameter=", "</function>", "<parameter name=", "</invoke>"]),
-    ("</｜DSML｜parameter>", &["<｜DSML｜parameter name=", "</｜DSML｜invoke>"]),
-    ("</arg_value>", &["<arg_key>", "</tool_call>", "\\n<arg_key>", "\\n</tool_call>"]),
-];
-
-/// Marks that end a harmony message. The last two begin the next one.
-pub(super) const MESSAGE_ENDS: [&str; 5] = ["<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>"];
 
 /// A part of a reply.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Texts of any form: none panics, takes long or makes up a call.
 
-use super::super::scanner::{CALLS, MESSAGE_ENDS, NAMES, THOUGHTS};
+use super::super::marks::{MESSAGE_ENDS, NAMES, THOUGHTS};
+use super::super::scanner::CALLS;
 use super::*;
 
 #[test]

@@ -48,15 +48,15 @@ const CALLS_OF_LS: &[&str] = &[
     // DeepSeek V3.2, three of its forms: the same folder, deepseekv32_detector.py.
     "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"call_bash_repl\">\n<｜DSML｜parameter name=\"code\" \
      string=\"true\">ls</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
-    // Without the section: sgl-project/sglang#40236.
-    "<｜DSML｜invoke name=\"call_bash_repl\">\n<｜DSML｜parameter name=\"code\" string=\"true\">ls</｜DSML｜parameter>\n\
-     </｜DSML｜invoke>",
     "<｜DSML｜function_calls><｜DSML｜invoke name=\"call_bash_repl\">{\"code\":\"ls\"}</｜DSML｜invoke>",
     "<function_calls>\n<invoke name=\"call_bash_repl\">\n<parameter name=\"code\" string=\"true\">ls</parameter>\n\
      </invoke>\n</function_calls>",
     // DeepSeek V4: vllm-project/vllm, vllm/tool_parsers/deepseekv4_tool_parser.py.
     "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"call_bash_repl\">\n<｜DSML｜parameter name=\"code\" \
      string=\"true\">ls</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+    // DeepSeek V3.2 or V4 without the section: sgl-project/sglang#40236.
+    "<｜DSML｜invoke name=\"call_bash_repl\">\n<｜DSML｜parameter name=\"code\" string=\"true\">ls</｜DSML｜parameter>\n\
+     </｜DSML｜invoke>",
     // MiniMax M2: sgl-project/sglang, python/sglang/srt/function_call/minimax_m2.py.
     "<minimax:tool_call>\n<invoke name=\"call_bash_repl\">\n<parameter name=\"code\">ls</parameter>\n</invoke>\n\
      </minimax:tool_call>",

@@ -11,8 +11,8 @@ pub(in crate::llm::wire) struct Events {
     items: BTreeMap<u64, Json>,
     /// Arguments of calls by their index in the output, as their own events have told them.
     arguments: BTreeMap<u64, String>,
-    /// Texts of messages by their index in the output, and by the index of the part, as the pieces have told them.
-    texts: BTreeMap<(u64, u64), String>,
+    /// Texts of messages by their index in the output, as the pieces have told them.
+    texts: BTreeMap<u64, String>,
     /// The response of the event that ends the stream.
     response: Option<Map<String, Json>>,
 }
@@ -37,8 +37,7 @@ impl Events {
                 }
             }
             Some("output_text.delta") => {
-                let place = (event["output_index"].as_u64(), event["content_index"].as_u64());
-                let text = self.texts.entry((place.0.unwrap_or(0), place.1.unwrap_or(0))).or_default();
+                let text = self.texts.entry(event["output_index"].as_u64().unwrap_or(0)).or_default();
                 text.push_str(event["delta"].as_str().unwrap_or_default());
             }
             Some(status @ ("completed" | "incomplete" | "failed")) => {
@@ -57,7 +56,7 @@ impl Events {
 
     /// The native response. Where its last event has fewer items than have finished, those are the output: OpenAI's ChatGPT backend tells
     /// none there, and others leave some out (lobehub/lobehub#13555).
-    pub(in crate::llm::wire) fn into_body(mut self) -> Json {
+    pub(in crate::llm::wire) fn into_body(self) -> Json {
         let unfinished = || Map::from_iter([("status".to_owned(), "in_progress".into())]);
         let mut response = self.response.unwrap_or_else(unfinished);
         let told = response.get("output").and_then(Json::as_array).map_or(0, Vec::len);
@@ -66,44 +65,45 @@ impl Events {
         }
         if let Some(output) = response.get_mut("output").and_then(Json::as_array_mut) {
             add_texts(output, self.texts);
-        }
-        let output = response.get_mut("output").and_then(Json::as_array_mut).into_iter().flatten();
-        for (item, index) in output.zip(0..).filter(|(item, _)| item["type"] == "function_call") {
-            let is_told = item["arguments"].as_str().is_some_and(|text| !is_empty(text));
-            if let Some(arguments) = self.arguments.remove(&index).filter(|text| !is_told && !is_empty(text))
-            {
-                item["arguments"] = arguments.into();
-            }
+            add_arguments(output, self.arguments);
         }
         response.into()
     }
 }
 
-/// Adds texts that only their pieces have told: gateways end a message without its text, or without the message.
-fn add_texts(output: &mut Vec<Json>, texts: BTreeMap<(u64, u64), String>) {
-    if output.is_empty() && texts.values().any(|text| !text.is_empty()) {
-        let content: Vec<_> = texts.into_values().map(part).collect();
-        output
-            .push(json!({"type": "message", "role": "assistant", "status": "completed", "content": content}));
-        return;
-    }
-    for ((index, _), text) in texts {
-        let item = usize::try_from(index).ok().and_then(|index| output.get_mut(index));
-        let Some(item) = item.filter(|item| item["type"] == "message") else { continue };
-        let says_nothing = |part: &Json| part["text"].as_str().is_none_or(str::is_empty);
-        let content = &item["content"];
-        let is_untold = content.is_null()
-            || content.as_array().is_some_and(|parts| {
-                parts.iter().all(|part| part["type"] == "output_text" && says_nothing(part))
-            });
-        if is_untold && !text.is_empty() {
-            item["content"] = json!([part(text)]);
+/// Adds arguments that only their own events have told.
+fn add_arguments(output: &mut [Json], mut arguments: BTreeMap<u64, String>) {
+    for (item, index) in output.iter_mut().zip(0..).filter(|(item, _)| item["type"] == "function_call") {
+        let is_told = item["arguments"].as_str().is_some_and(|text| !is_empty(text));
+        if let Some(arguments) = arguments.remove(&index).filter(|text| !is_told && !is_empty(text)) {
+            item["arguments"] = arguments.into();
         }
     }
 }
 
-fn part(text: String) -> Json {
-    json!({"type": "output_text", "text": text, "annotations": []})
+/// Adds texts that only their pieces have told: gateways end a message without its text, or without the message.
+fn add_texts(output: &mut Vec<Json>, texts: BTreeMap<u64, String>) {
+    let has_no_items = output.is_empty();
+    for (index, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        let content = json!([{"type": "output_text", "text": text, "annotations": []}]);
+        if has_no_items {
+            output.push(json!({
+                "type": "message", "role": "assistant", "status": "completed", "content": content,
+            }));
+        } else if let Some(item) = usize::try_from(index).ok().and_then(|index| output.get_mut(index))
+            && item["type"] == "message"
+            && is_untold(&item["content"])
+        {
+            item["content"] = content;
+        }
+    }
+}
+
+/// True for the content of a message that says nothing.
+fn is_untold(content: &Json) -> bool {
+    let says_nothing =
+        |part: &Json| part["type"] == "output_text" && part["text"].as_str().is_none_or(str::is_empty);
+    content.is_null() || content.as_array().is_some_and(|parts| parts.iter().all(says_nothing))
 }
 
 /// True for the arguments of a call that has none.

@@ -451,11 +451,13 @@ fn a_text_that_only_its_pieces_have_is_that_of_the_message() {
             assert_eq!(events.into_body()["output"][0]["content"], expected, "{told}");
         }
     }
-    let mut events = Events::default();
-    events.add(json!({"type": "response.output_text.delta", "delta": "a"}));
-    events.add(json!({"type": "response.output_text.delta", "content_index": 1, "delta": "b"}));
-    events.add(json!({"type": "response.completed", "response": {"output": []}}));
-    assert_eq!(events.into_body()["output"][0]["content"], json!([part("ab")]));
+    for last in [json!([]), json!([message(Json::Null)])] {
+        let mut events = Events::default();
+        events.add(json!({"type": "response.output_text.delta", "delta": "a"}));
+        events.add(json!({"type": "response.output_text.delta", "content_index": 1, "delta": "b"}));
+        events.add(json!({"type": "response.completed", "response": {"output": last}}));
+        assert_eq!(events.into_body()["output"][0]["content"], json!([part("ab")]), "{last}");
+    }
 }
 
 #[test]

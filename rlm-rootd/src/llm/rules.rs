@@ -198,6 +198,9 @@ pub struct Rules {
     /// True if the server refuses replies that say nothing, so that they are left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub omit_empty_replies: bool,
+    /// True if the server refuses `tool_calls: []`, so that the field is left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub omit_empty_calls: bool,
     /// The form of arguments of calls; as they came by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<ArgumentsForm>,
@@ -356,6 +359,7 @@ impl Rules {
         self.null_content = others.null_content.or(self.null_content);
         self.arguments = others.arguments.or(self.arguments);
         self.omit_empty_replies |= others.omit_empty_replies;
+        self.omit_empty_calls |= others.omit_empty_calls;
         self.name_answers |= others.name_answers;
         self.fill_ids |= others.fill_ids;
         self.join_users |= others.join_users;

@@ -59,6 +59,17 @@ def answers_have_names(request: Request) -> Refusal | None:
     return said("Tool message must have a 'name' field.") if nameless else None
 
 
+def no_calls(n: int, message: Json) -> None:
+    fenced("")(n, message)
+    message["tool_calls"] = []
+
+
+def no_empty_calls(request: Request) -> Refusal | None:
+    empty = [at for at, message in enumerate(request.body["messages"]) if message.get("tool_calls") == []]
+    words = "empty array. Expected an array with minimum length 1, but got an empty array instead."
+    return said(f"Invalid 'messages[{empty[0]}].tool_calls': {words}") if empty else None
+
+
 def no_tools(request: Request) -> Refusal | None:
     words = "Tool calling is not supported for model: deepseek-ai/DeepSeek-R1"
     return (405, {"detail": {"error": words}}) if "tools" in request.body else None
@@ -90,6 +101,9 @@ UNSENT = [
     Habit("no system prompt", "the template of Gemma 2", rules=(no_system,), learns=1),
     Habit("names of answers", "su-kaka/gcli2api#200", rules=(answers_have_names,), learns=1,
           allowed=("messages.name",)),
+    Habit("no empty calls", "openai/openai-node#1341, anomalyco/opencode#41860: vLLM's replies at another server, "
+          "which a gateway or a change of the model makes", rules=(no_empty_calls,), dress=no_calls, learns=1,
+          back=without("tool_calls"), modes=("whole",)),
     Habit("no tools", "AstrBotDevs/AstrBot#305", rules=(no_tools,), dress=fenced(""), learns=1),
 ]
 # fmt: on

@@ -211,6 +211,18 @@ impl Rules {
                 "`content` of replies without text is sent as \"\", since the server refuses null".to_owned(),
             );
         }
+        let has_no_calls = |reply: &ChatMessage| reply["tool_calls"].as_array().is_some_and(Vec::is_empty);
+        if !self.omit_empty_calls
+            && names_word(error, "tool_calls")
+            && error.contains("empty array")
+            && replies().any(has_no_calls)
+        {
+            self.omit_empty_calls = true;
+            return Some(
+                "`tool_calls` without calls is left out of replies, since the server refuses an empty array"
+                    .to_owned(),
+            );
+        }
         let is_broken =
             |call: &Json| serde_json::from_str::<Map<String, Json>>(&call_arguments(call)).is_err();
         if self.arguments.is_none() && has_any(error, &TABLE.errors.bad_arguments) && calls().any(is_broken) {

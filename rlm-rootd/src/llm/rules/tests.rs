@@ -156,6 +156,10 @@ fn fields_and_forms_of_replies_are_learned() {
         Some(ArgumentsForm::Json)
     );
     assert!(learned("messages[2].tool_calls[1].id: field required").fill_ids);
+    let no_calls = "Invalid 'messages[1].tool_calls': empty array. Expected an array with minimum length 1, but got an empty array instead.";
+    let silent = json!({"role": "assistant", "content": "a", "tool_calls": []});
+    let expected = Rules { omit_empty_calls: true, ..Rules::default() };
+    assert_eq!(self::learned(&[no_calls], json!({}), std::slice::from_ref(&silent)), expected);
     let answer = json!({"role": "tool", "tool_call_id": "a", "content": ""});
     for words in [
         "* GenerateContentRequest.contents[2].parts[0].function_response.name: Name cannot be empty.",

@@ -171,6 +171,10 @@ impl Adapter<'_> {
         }
         let mut new = reply.clone();
         self.fields(&mut new);
+        if self.omits_calls(&new) {
+            self.note("`tool_calls` without calls is left out of replies: the server refuses an empty array");
+            new.shift_remove("tool_calls");
+        }
         self.content(&mut new, message);
         if let Some(Json::Array(calls)) = new.get_mut("tool_calls") {
             self.calls(at, calls);
@@ -184,7 +188,12 @@ impl Adapter<'_> {
         reply.keys().any(|field| is_native(field) || self.rules.omits_of_replies(field))
             || reply.get("content").is_none_or(Json::is_null)
                 && (!has_calls || self.rules.null_content.is_some())
-            || has_calls && self.rules.changes_calls()
+            || has_calls && (self.rules.changes_calls() || self.omits_calls(reply))
+    }
+
+    fn omits_calls(&self, reply: &Map<String, Json>) -> bool {
+        let is_empty = || reply.get("tool_calls").and_then(Json::as_array).is_some_and(Vec::is_empty);
+        self.rules.omit_empty_calls && is_empty()
     }
 
     /// Joins what the user says to what the user, or a system prompt that the server refuses, has said before.

@@ -203,6 +203,15 @@ fn a_reply_that_says_nothing_is_left_out_where_it_is_refused() {
 }
 
 #[test]
+fn an_empty_array_of_calls_is_left_out_where_it_is_refused() {
+    let reply = json!({"role": "assistant", "content": "a", "tool_calls": []});
+    let (as_it_came, adapted) = sent(std::slice::from_ref(&reply), &Rules::default());
+    assert_eq!((&as_it_came[0], adapted.len()), (&reply, 0));
+    let (deepseek, adapted) = sent(&[reply], &rules("deepseek"));
+    assert_eq!((&deepseek[0], adapted.len()), (&json!({"role": "assistant", "content": "a"}), 1));
+}
+
+#[test]
 fn answers_have_the_names_of_their_tools_where_the_server_wants_them() {
     let call =
         |name: &str| json!({"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}});

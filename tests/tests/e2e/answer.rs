@@ -81,6 +81,7 @@ sessions! { Bash:
     }
 }
 
+// Promise: An answer has no size limit.
 fn an_answer_of_ten_megabytes_arrives_whole(language: Language) {
     let mut worker = language.start();
     let response = worker.call(language.pick(

@@ -94,6 +94,7 @@ fn shutdown_ends_everything(language: Language) {
     assert!(!worker.control.ready_flag().exists());
 }
 
+// Promise: Background, `nohup`, `setsid`, double-forked: when the worker ends, every process ends, no matter which one was killed.
 fn sigkill_of_either_process_ends_everything(language: Language) {
     for of_server in [false, true] {
         let mut worker = busy(language);
@@ -104,6 +105,7 @@ fn sigkill_of_either_process_ends_everything(language: Language) {
     }
 }
 
+// Promise: Background, `nohup`, `setsid`, double-forked: when the worker ends, every process ends, no matter which one was killed.
 fn the_death_of_the_host_ends_everything(language: Language) {
     let mut host = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
     let mut worker = language.setup().env("RLM_HOST_PID", host.id()).start();

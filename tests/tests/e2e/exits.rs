@@ -40,7 +40,9 @@ fn check_restored(code: &str, printed: &str, exit_code: i32) {
 }
 
 cases! { check_restored:
+    // Promise: `exit`, `set -e` and `kill -9 $$` end the call, and the next one runs in a new shell with the state that the old one could save.
     exit_hands_everything_on("exit 3", "exit\n", 3)
+    // Promise: `exit`, `set -e` and `kill -9 $$` end the call, and the next one runs in a new shell with the state that the old one could save.
     errexit_hands_everything_on("set -e; echo before; false; echo never", "before\n", 1)
     exit_in_a_function_hands_everything_on("die() { exit 9; }; die", "exit\n", 9)
     a_hangup_hands_everything_on("kill -HUP $$; sleep 5", "", 129)
@@ -188,6 +190,7 @@ fn many_exits_in_a_row() {
     assert_eq!(worker.output("echo $n"), "20\n");
 }
 
+// Promise: `exit`, `set -e` and `kill -9 $$` end the call, and the next one runs in a new shell with the state that the old one could save.
 #[test]
 fn a_state_from_before_the_call_is_called_so() {
     let mut worker = Worker::bash();

@@ -98,6 +98,7 @@ fn a_shell_that_ignores_the_interrupt_is_replaced_and_its_state_restored() {
     assert_eq!(worker.output("echo on"), "on\n");
 }
 
+// Promise: A time-out or an interrupt keeps them all.
 #[test]
 fn an_interrupt_stops_the_call_and_keeps_the_session() {
     let mut worker = Worker::bash();
@@ -228,6 +229,7 @@ fn an_interrupt_while_idle_does_nothing(language: Language) {
     }
 }
 
+// Promise: A time-out or an interrupt keeps them all.
 fn interrupts_at_any_moment_never_lose_the_session_or_the_step(language: Language) {
     let mut worker = language.start();
     worker.output("x=1");
@@ -251,6 +253,7 @@ fn interrupts_at_any_moment_never_lose_the_session_or_the_step(language: Languag
     assert!(worker.output(language.pick("y=300; echo $x $y", "y = 300; print(x, y)")).ends_with("1 300\n"));
 }
 
+// Promise: A time-out or an interrupt keeps them all.
 #[test]
 fn limits_that_meet_the_end_of_the_call_never_lose_the_session() {
     let mut worker = Worker::bash();

@@ -25,6 +25,7 @@ fn much_output_is_kept_whole_where_the_host_allows(language: Language) {
     }
 }
 
+// Promise: Every byte in order; how the call ended, which state survived, what was dropped.
 fn output_over_the_limit_keeps_head_and_tail(language: Language) {
     let mut worker = language.start();
     let code = language.pick(
@@ -106,6 +107,7 @@ fn a_character_split_across_writes_stays_whole() {
     assert_eq!(worker.output(code), "🎉".repeat(200));
 }
 
+// Promise: Every byte in order; how the call ended, which state survived, what was dropped.
 #[test]
 fn streams_stay_in_order() {
     let mut worker = Worker::bash();
@@ -114,6 +116,7 @@ fn streams_stay_in_order() {
     assert_eq!(worker.output(code), expected);
 }
 
+// Promise: Every byte in order; how the call ended, which state survived, what was dropped.
 #[test]
 fn no_byte_is_lost_at_the_end_of_a_call() {
     let mut worker = Worker::bash();

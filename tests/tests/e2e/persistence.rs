@@ -5,6 +5,7 @@ use rlm_tests::Worker;
 use crate::languages::sessions;
 
 sessions! { Bash:
+    // Promise: In bash: one interactive shell with job control, its variables, functions, traps, jobs and open descriptors.
     variables_of_every_kind_persist {
         "s=text; export e=exported; a=(1 'two words' 3); declare -A m=([k]=v); readonly r=fixed" => "",
         "declare -i n=3; declare -u up=abc; declare -n ref=s; big=$(printf '%0100000d' 7)" => "",
@@ -15,6 +16,7 @@ sessions! { Bash:
         "declare -i x=3; declare -a y=(1 2); typeset z=4" => "",
         "x+=1; echo $x ${y[1]} $z" => "4 2 4\n",
     }
+    // Promise: In bash: one interactive shell with job control, its variables, functions, traps, jobs and open descriptors.
     functions_and_aliases_persist_and_aliases_work_in_the_same_call {
         "f() { echo \"f:$1\"; }\nalias greet='echo hello'\ngreet world" => "hello world\n",
         "f 1; greet" => "f:1\nhello\n",
@@ -27,6 +29,7 @@ sessions! { Bash:
     extglob_set_on_one_line_works_on_the_next {
         "shopt -s extglob\nx=aab; echo ${x##+(a)}" => "b\n",
     }
+    // Promise: In bash: one interactive shell with job control, its variables, functions, traps, jobs and open descriptors.
     traps_persist_and_fire {
         "trap 'echo got usr1' USR1; trap 'echo err $?' ERR; trap 'echo bye' EXIT" => "",
         "kill -USR1 $$; (exit 7); echo on" => "got usr1\nerr 7\non\n",
@@ -51,6 +54,7 @@ sessions! { Bash:
         "set -e; ! true" => "",
         "echo $?; set +e" => "1\n",
     }
+    // Promise: In bash: one interactive shell with job control, its variables, functions, traps, jobs and open descriptors.
     open_descriptors_persist {
         "printf '1\\n2\\n3\\n' >in; exec 3<in 10>out {dyn}>dyn; read -u 3 a" => "",
         "read -u 3 b; echo $a $b; echo ten >&10; echo dyn >&$dyn; cat out dyn" => "1 2\nten\ndyn\n",
@@ -73,6 +77,7 @@ fn working_directory_and_umask_persist() {
     );
 }
 
+// Promise: In bash: one interactive shell with job control, its variables, functions, traps, jobs and open descriptors.
 #[test]
 fn jobs_persist() {
     let mut worker = Worker::bash();

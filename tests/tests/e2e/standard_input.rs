@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::languages::sessions;
 
+// Promise: What reads standard input gets end of file.
 #[test]
 fn programs_that_read_end_by_themselves_in_good_time() {
     let mut worker = Worker::bash();

@@ -5,6 +5,7 @@ use rlm_tests::Worker;
 
 use crate::languages::calls;
 
+// Promise: An open quote is a syntax error at once.
 #[test]
 fn incomplete_code_is_an_error_at_once() {
     let mut worker = Worker::bash();

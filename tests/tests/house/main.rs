@@ -1,4 +1,5 @@
 //! Checks of the sources themselves.
 
 mod circles;
+mod promises;
 mod sentences;

@@ -458,6 +458,7 @@ fn reaches(worker: &mut Worker, victim: &Victim, attempt: &Attempt) -> bool {
     }
 }
 
+// Promise: `--confine full` leaves a session its own directory, the system's programs and its endpoint, without root or containers.
 #[test]
 fn no_attempt_gets_out_and_each_does_without_confinement() {
     for who in Who::all() {

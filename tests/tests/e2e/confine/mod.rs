@@ -188,6 +188,7 @@ fn a_session_without_namespaces_has_most_of_it() {
     assert!(!tmp.exists(), "the worker removes it");
 }
 
+// Promise: Background, `nohup`, `setsid`, double-forked: when the worker ends, every process ends, no matter which one was killed.
 #[test]
 fn nothing_is_left_whoever_is_killed() {
     if !can_have("full") {
@@ -211,6 +212,7 @@ fn nothing_is_left_whoever_is_killed() {
     }
 }
 
+// Promise: `--confine full` leaves a session its own directory, the system's programs and its endpoint, without root or containers.
 #[test]
 fn the_endpoint_is_reached_at_each_level() {
     let endpoint = ExistingEndpoint::start();

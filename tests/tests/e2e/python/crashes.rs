@@ -74,6 +74,7 @@ fn exhausting_the_stack_in_c_is_answered_at_once() {
     }
 }
 
+// Promise: A segmentation fault of Python becomes a response that says so.
 #[test]
 fn output_before_the_end_is_returned() {
     let mut worker = Worker::python();
@@ -219,6 +220,7 @@ fn programs_of_a_dead_interpreter_are_ended() {
     assert!(left.iter().all(|(_, name)| name != "sleep"), "{left:?}");
 }
 
+// Promise: A segmentation fault of Python becomes a response that says so.
 #[test]
 fn a_session_crashes_as_often_as_it_likes() {
     let mut worker = Worker::python();

@@ -46,6 +46,7 @@ fn make_venv(python: &Path, dir: &Path) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
+// Promise: In Python: one interpreter, yours, and one namespace.
 #[test]
 fn a_virtual_environment_is_the_sessions_own() {
     for python in pythons() {

@@ -8,6 +8,7 @@ use crate::languages::Expected::Raises;
 use crate::languages::sessions;
 
 sessions! { Python:
+    // Promise: What reads standard input gets end of file.
     input_raises_eof_error {
         "input()" => Raises("EOFError"),
         "x = 1\ntry: input('name? ')\nexcept EOFError: pass" => "name? ",

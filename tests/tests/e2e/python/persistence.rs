@@ -6,6 +6,7 @@ use crate::languages::Expected::Raises;
 use crate::languages::sessions;
 
 sessions! { Python:
+    // Promise: In Python: one interpreter, yours, and one namespace.
     names_of_every_kind_persist {
         "
 import math
@@ -267,6 +268,7 @@ fn modules_in_the_working_directory_can_be_imported_and_hide_no_others() {
     );
 }
 
+// Promise: In Python: one interpreter, yours, and one namespace.
 #[test]
 fn threads_go_on_between_cells() {
     let mut worker = Worker::python();

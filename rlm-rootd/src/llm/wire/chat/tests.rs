@@ -73,6 +73,7 @@ fn sent(messages: &[Json], rules: &Rules) -> (Vec<Json>, Vec<String>) {
 }
 
 proptest! {
+    // Promise: **Replies of models go back as they came**, byte for byte, except for what a server is known to refuse.
     #[test]
     fn any_reply_goes_back_as_it_came(reply in reply(), answer in json()) {
         let answer = json!({"role": "tool", "tool_call_id": "a", "content": answer});

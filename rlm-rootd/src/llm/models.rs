@@ -17,6 +17,7 @@ use reqwest::{Client, Method, Request, Response, Url};
 use rlm_core::pickle::{Limits, Value};
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
 
 pub use self::config::{ModelsConfig, ModelsError};
 use self::config::{base_url, headers, host};
@@ -46,6 +47,9 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// Time for which an idle connection is kept. Servers close it after 5 s (uvicorn, Node), and a request that meets its end is lost.
 const IDLE_TIME: Duration = Duration::from_secs(4);
+
+/// A time that ends no request.
+const FOREVER: Duration = Duration::from_secs(1 << 32);
 
 /// The way in which a server has sent its replies so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -292,6 +296,7 @@ impl Models {
             *request.timeout_mut() = Some(self.config.timeout);
         }
         self.sent.fetch_add(1, Ordering::Relaxed);
+        let sent = Instant::now();
         let response = self.client.execute(request).await.map_err(|error| self.broken(&error))?;
         let status = response.status();
         let asked = if status.is_success() {
@@ -306,7 +311,10 @@ impl Models {
         if status.is_success() && kind.is_some_and(is_stream) {
             return self.read_pieces(response, came).await;
         }
-        let body = self.read(response).await;
+        // Blank lines, which keep a connection open, do not put the limit off.
+        let longest = if self.is_own { FOREVER } else { self.config.timeout.min(FOREVER) };
+        let body = timeout_at(sent + longest, self.read(response)).await;
+        let body = body.unwrap_or_else(|_| Err(self.silent(longest)));
         if let Ok(body) = &body
             && status.is_success()
             && is_events(body)

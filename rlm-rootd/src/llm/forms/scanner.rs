@@ -285,9 +285,13 @@ impl<'a> Scanner<'a> {
             (_, Some(name)) if name != "assistant" => {
                 let call = WrittenCall { name: checked(name)?, arguments: self.payload(&MESSAGE_ENDS)? };
                 self.skip_message_end();
+                if self.is_quoted(begin) {
+                    return None;
+                }
                 self.keep_calls(begin, vec![call]);
                 return Some(());
             }
+            _ if self.is_quoted(begin) => return None,
             (Some("analysis"), _) => {
                 self.keep_text(begin);
                 self.thought_until(&MESSAGE_ENDS);

@@ -7,7 +7,7 @@ use reqwest::{Response, StatusCode};
 use serde_json::Value as Json;
 use tokio::time::{Instant, timeout_at};
 
-use super::{MAX_REPLY_BYTES, MAX_STREAM_BYTES, Models, Streaming, has_error, lacks_choices};
+use super::{FOREVER, MAX_REPLY_BYTES, MAX_STREAM_BYTES, Models, Streaming, has_error, lacks_choices};
 use crate::llm::api::Api;
 use crate::llm::error::SubCallError;
 use crate::llm::failure::{Cost, Failure, Retry, unusable};
@@ -19,9 +19,6 @@ use crate::llm::wire::{CLOSING, Streamed};
 /// Number of times that the limit of a silence is as long where a server keeps the connection open by comments and events without
 /// anything of the reply: OpenRouter and DeepSeek do so while a request waits in their queues, for minutes.
 const KEPT_ALIVE: u32 = 2;
-
-/// A time that ends no request.
-const FOREVER: Duration = Duration::from_secs(1 << 32);
 
 impl Models {
     /// Reads a reply that comes as events, each with a piece of it.

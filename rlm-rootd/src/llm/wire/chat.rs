@@ -54,7 +54,8 @@ pub(super) fn body(
 
 /// The reply as one choice, where its calls are in another one than its text (GitHub Copilot's Claude, ericc-ch/copilot-api#81).
 pub(super) fn reply(mut body: Json) -> Json {
-    let Some([first, others @ ..]) = body["choices"].as_array_mut().map(Vec::as_mut_slice) else {
+    let choices = body.get_mut("choices").and_then(Json::as_array_mut);
+    let Some([first, others @ ..]) = choices.map(Vec::as_mut_slice) else {
         return body;
     };
     let calls =

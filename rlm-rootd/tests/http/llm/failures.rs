@@ -228,6 +228,13 @@ async fn unusable_replies_are_named() {
         ),
         (Rule::any().body("<html>"), "the model's reply is malformed: an HTML page", 2),
         (Rule::any().body("{}"), "the model's reply is malformed: it has no choices", 2),
+        (Rule::any().body("[]"), "the model's reply is malformed: it has no choices", 2),
+        (Rule::any().body("5"), "the model's reply is malformed: it has no choices", 2),
+        (
+            Rule::any().body("[{\"error\": {\"code\": 400, \"message\": \"no such model\"}}]"),
+            "the model's server answered 400: no such model",
+            1,
+        ),
         (Rule::any().body("{\"choices\": []}"), "the model's reply is malformed: its choices are empty", 2),
         (
             Rule::any().body("{\"choices\": [{\"message\": 3}]}"),

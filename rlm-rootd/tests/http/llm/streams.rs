@@ -93,6 +93,10 @@ async fn the_time_limit_is_on_silence() {
     assert_eq!((text.as_str(), requests.len()), ("late", 2));
     let (text, requests) = answer([stalled]).await;
     assert_eq!((text.as_str(), requests.len()), ("! no answer within 0.5 s", 2));
+    // A whole reply has the limit of a whole request, whatever keeps the connection open before it.
+    let blank = Rule::any().slowly(Duration::from_millis(2)).body(" ".repeat(1000));
+    let (text, requests) = answer([blank]).await;
+    assert_eq!((text.as_str(), requests.len()), ("! no answer within 0.5 s", 2));
 }
 
 #[tokio::test]

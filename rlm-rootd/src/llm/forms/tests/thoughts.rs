@@ -80,6 +80,11 @@ fn thoughts_are_taken_out() {
             "Use `<think>` to start and `</think>` to end.",
             None,
         ),
+        (
+            "It writes `<|channel|>analysis<|message|>hm<|end|>` first.",
+            "It writes `<|channel|>analysis<|message|>hm<|end|>` first.",
+            None,
+        ),
         // Other marks. `<thinking>`, `<reasoning>` and others: Open WebUI, backend/open_webui/utils/middleware.py.
         ("<thinking>hm</thinking>Yes", "Yes", Some("hm")),
         ("<reasoning>hm</reasoning>Yes", "Yes", Some("hm")),

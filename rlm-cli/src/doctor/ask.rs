@@ -105,8 +105,10 @@ impl Asking {
         let at = messages.len() - answers - 1;
         messages[at] = without_reasoning(&messages[at]).0;
         match self.complete(&messages, tools, SHORT).await {
-            Ok(_) => format!("{names}, which comes back; it may be missing"),
-            Err(_) => format!("{names}, which must come back, and does"),
+            Ok(_) if !models.rules(self.model.name()).fill_reasoning => {
+                format!("{names}, which comes back; it may be missing")
+            }
+            _ => format!("{names}, which must come back, and does"),
         }
     }
 

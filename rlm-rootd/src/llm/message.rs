@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -61,6 +62,13 @@ impl ChatMessage {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         text_bytes(self, self.0.text.get())
+    }
+
+    /// A number by which the message is known again.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.0.text.get().hash(&mut hasher);
+        hasher.finish()
     }
 
     /// True if the message has images with their data.

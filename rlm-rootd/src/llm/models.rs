@@ -209,7 +209,7 @@ impl Models {
         mut room: Option<u64>,
         came: &Came,
     ) -> Result<Reply, Failure> {
-        let mut has_refused_bound = false;
+        let (mut has_refused_bound, mut has_refused_key) = (false, false);
         loop {
             let model = fields.get("model").and_then(Json::as_str).unwrap_or(self.model());
             let (rules, streams) = (self.rules(model), self.streams.load(Ordering::Relaxed));
@@ -228,7 +228,11 @@ impl Models {
             let body = self.api.body(messages, sent, streams, &rules);
             let replied = self.send(ids, &rules, body.bytes, streams, came).await;
             if let Err(failure) = &replied {
-                if self.learn(model, &rules, failure, Refused { messages, fields, streams }) {
+                let refuses_key = matches!(failure.error, SubCallError::Status { status: 401 | 403, .. });
+                if refuses_key && has_refused_key {
+                    self.forget_key_header(model);
+                } else if self.learn(model, &rules, failure, Refused { messages, fields, streams }) {
+                    has_refused_key |= refuses_key;
                     continue;
                 }
                 if !has_refused_bound && let Some(fits) = fitting(failure, bound, messages, fields) {
@@ -279,6 +283,14 @@ impl Models {
         tracing::warn!("{learned}; it said: {message}");
         *known = Arc::new(new);
         true
+    }
+
+    /// Takes back the header of the key that was learned: the server has refused the key there, too.
+    fn forget_key_header(&self, model: &str) {
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = rules.get_mut(model) {
+            *known = Arc::new(Rules { key_header: None, ..Rules::clone(known) });
+        }
     }
 
     async fn send(

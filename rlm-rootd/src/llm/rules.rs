@@ -3,9 +3,10 @@
 //! Rules come from the table `servers.toml`, by the address of the server, by the model, or by what the server lists; from
 //! settings; and from refusals of the server. A rule learned from a refusal holds for the rest of the run.
 
+mod foreign;
 mod learning;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -210,6 +211,9 @@ pub struct Rules {
     /// True if the server refuses calls without ids, so that they get ours.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fill_ids: bool,
+    /// True if the server refuses replies without `reasoning_content`, so that those of other models get a blank one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fill_reasoning: bool,
     /// Fields that are added to the first call of a reply in which the model sent none of them.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub first_call_signature: Map<String, Json>,
@@ -232,6 +236,9 @@ pub struct Rules {
     /// Further fields of requests with which the server returns the ids and log probabilities of tokens.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub token_ids: Map<String, Json>,
+    /// Fingerprints of the replies whose reasoning the server has refused, as that of another model.
+    #[serde(skip)]
+    pub foreign_replies: HashSet<u64>,
 }
 
 fn bound_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
@@ -362,6 +369,7 @@ impl Rules {
         self.omit_empty_calls |= others.omit_empty_calls;
         self.name_answers |= others.name_answers;
         self.fill_ids |= others.fill_ids;
+        self.fill_reasoning |= others.fill_reasoning;
         self.join_users |= others.join_users;
         self.system_as_user |= others.system_as_user;
         self.first_call_signature.extend(others.first_call_signature.clone());

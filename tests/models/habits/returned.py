@@ -188,7 +188,7 @@ RETURNED = [
           odd=lambda n, body: body["usage"].update(cost=0.000123), allowed=(*THINKS, "usage", "reasoning"),
           sse=lambda event, text: f": OPENROUTER PROCESSING\n\ndata: {text}\n\n".encode()),
     Habit("openrouter, another provider each time", "linanwx/nagobot#21", server="openrouter", dress=openrouter,
-          rules=(no_signatures,), learns=1, allowed=(*THINKS, "reasoning"),
+          rules=(no_signatures,), learns=2, allowed=(*THINKS, "reasoning"),
           back=lambda reply: without("reasoning")(without("reasoning_details")(reply))),
     Habit("mistral", "charmbracelet/crush#1590, editor-code-assistant/eca#231", server="mistral", rules=(mistral_rule,),
           dress=mistral, seen=joined_parts, bounds=("max_tokens",), allowed=PARTS),

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
+use super::foreign::REASONING;
 use super::{
     ArgumentsForm, BOUNDS, ErrorKind, KeyHeader, NullContent, Refused, Rules, TABLE, has_any, names_word,
 };
@@ -55,17 +56,6 @@ const BEFORE_TOO_LONG: &str = "(inclusive) to ";
 
 /// Names of the bound on a completion in errors about its value.
 const NAMES_OF_BOUND: [&str; 5] = [BOUNDS[0], BOUNDS[1], "max tokens", "maximum tokens", "maxoutputtokens"];
-
-/// Fields of replies and of their calls with reasoning, and with its signatures, over chat completions: OpenRouter's, LiteLLM's,
-/// Gemini's.
-const REASONING: [&str; 6] = [
-    "reasoning",
-    "reasoning_content",
-    "reasoning_details",
-    "thinking_blocks",
-    "provider_specific_fields",
-    "extra_content",
-];
 
 /// Fields of replies that every server takes back.
 const COMMON: [&str; 4] = ["role", "content", "tool_calls", "function_call"];
@@ -170,30 +160,25 @@ impl Rules {
         Some(format!("`{field}` of replies is left out of requests, since the server refuses it"))
     }
 
-    /// Leaves the reasoning out of replies, and makes those in the form of another interface anew from their text: a
-    /// server refuses reasoning that is bound to another conversation, account or model.
+    /// Leaves out reasoning that is bound to another conversation, account or model: that of the replies in the request. A server that
+    /// refuses that of later ones, too, gets none; Anthropic's interface is left, since it wants the newest where the model thinks.
     fn learn_reasoning(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
-        if !has_any(error, &TABLE.errors.refused_reasoning) {
+        let gets_none = REASONING.iter().all(|field| self.omits_of_replies(field));
+        if gets_none || !has_any(error, &TABLE.errors.refused_reasoning) {
             return None;
         }
-        let has = |field: &str| {
-            let in_call =
-                |call: &Json| [call, &call["function"]].iter().any(|part| part.get(field).is_some());
-            let calls = |reply: &ChatMessage| {
-                reply["tool_calls"].as_array().is_some_and(|calls| calls.iter().any(in_call))
-            };
-            let mut replies = refused.messages.iter().filter(|message| message["role"] == "assistant");
-            replies.any(|reply| reply.get(field).is_some() || calls(reply))
-        };
-        // Replies of the other interfaces are made anew.
-        let names: &[&str] = if NATIVE.iter().any(|field| has(field)) { &NATIVE } else { &REASONING };
-        let refused = names.iter().filter(|field| has(field) && !self.omits_of_replies(field));
-        let fields: Vec<_> = refused.map(|field| (*field).to_owned()).collect();
-        if fields.is_empty() {
+        let is_again = !self.foreign_replies.is_empty();
+        if !self.learn_foreign_replies(refused.messages) {
             return None;
         }
-        self.omit_from_replies.extend(fields);
-        Some("replies are sent without their reasoning, since the server refuses that".to_owned())
+        if is_again && refused.messages.iter().all(|reply| reply.get("anthropic").is_none()) {
+            let all = REASONING.into_iter().chain(["responses"]);
+            self.omit_from_replies.extend(all.map(str::to_owned));
+            return Some(
+                "replies are sent without their reasoning, since the server refuses that".to_owned(),
+            );
+        }
+        Some("earlier replies are sent without their reasoning, since the server refuses that".to_owned())
     }
 
     fn learn_form(&mut self, error: &str, refused: Refused<'_>) -> Option<String> {
@@ -237,6 +222,16 @@ impl Rules {
         if !self.fill_ids && !calls().all(has_id) && names_id() {
             self.fill_ids = true;
             return Some("calls without an id get one, since the server refuses them otherwise".to_owned());
+        }
+        let has_no_reasoning = |reply: &ChatMessage| reply.get("reasoning_content").is_none_or(Json::is_null);
+        let wants_reasoning = names_word(error, "reasoning_content")
+            && ["must be passed back", "is missing"].iter().any(|words| error.contains(words));
+        if !self.fill_reasoning && wants_reasoning && replies().any(has_no_reasoning) {
+            self.fill_reasoning = true;
+            return Some(
+                "replies without `reasoning_content` get a blank one, since the server refuses them otherwise"
+                    .to_owned(),
+            );
         }
         let has_answers = || refused.messages.iter().any(|message| message["role"] == "tool");
         if !self.name_answers && has_any(error, &TABLE.errors.nameless_answers) && has_answers() {

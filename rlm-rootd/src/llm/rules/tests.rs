@@ -144,10 +144,8 @@ fn fields_and_forms_of_replies_are_learned() {
     let learned = |error: &str| learned(&[error], json!({}), std::slice::from_ref(&reply));
     let groq = "'messages.1' : for 'role:assistant' the following must be satisfied[('messages.1' : property 'reasoning' is unsupported)]";
     assert_eq!(learned(groq).omit_from_replies, ["reasoning"]);
-    assert_eq!(
-        learned("messages.1: thinking is bound to a different conversation").omit_from_replies,
-        ["anthropic"]
-    );
+    let foreign = learned("messages.1: thinking is bound to a different conversation");
+    assert_eq!((foreign.foreign_replies.len(), foreign.omit_from_replies.len()), (1, 0));
     let null = "Invalid 'content': 'content' field must be a string or an array of objects.";
     assert_eq!(learned(null).null_content, Some(NullContent::Empty));
     assert_eq!(learned("invalid message content type: <nil>").null_content, Some(NullContent::Empty));
@@ -191,8 +189,12 @@ fn fields_and_forms_of_replies_are_learned() {
         "The encrypted content gAAA could not be verified.",
     ] {
         let rules = self::learned(&[error], json!({}), std::slice::from_ref(&reply));
-        let fields = ["reasoning", "reasoning_details", "provider_specific_fields", "extra_content"];
-        assert_eq!(rules.omit_from_replies, fields, "{error}");
+        let sent = rules.without_foreign_reasoning(&reply.clone().into()).unwrap();
+        let call = json!({"id": "c", "function": {"name": "f", "arguments": "{}"}});
+        assert_eq!(*sent, json!({"role": "assistant", "content": "a", "tool_calls": [call]}), "{error}");
+        // The reasoning of a later reply is the model's own.
+        let later = json!({"role": "assistant", "content": "b", "reasoning": "hm"}).into();
+        assert_eq!(rules.without_foreign_reasoning(&later), None);
     }
     // A field that must come back is not one that is refused.
     let mut rules = Rules::default();
@@ -201,6 +203,42 @@ fn fields_and_forms_of_replies_are_learned() {
     let refused = Refused { messages: &messages, fields: &Map::new(), streams: false };
     let missing = "The `reasoning_content` in the thinking mode must be passed back to the API.";
     assert_eq!(rules.learn(400, missing, refused), None);
+}
+
+#[test]
+fn a_server_that_refuses_later_reasoning_too_gets_none_but_for_anthropics() {
+    let fields = Map::new();
+    let refusals = |field: &str, error: &str| {
+        let mut rules = Rules::default();
+        let mut messages: Vec<ChatMessage> = Vec::new();
+        for text in ["a", "b"] {
+            messages
+                .push(json!({"role": "assistant", "content": text, field: [{"type": "reasoning"}]}).into());
+            let refused = Refused { messages: &messages, fields: &fields, streams: true };
+            assert!(rules.learn(400, error, refused).is_some());
+            assert_eq!(rules.learn(400, error, refused), None);
+        }
+        assert_eq!(rules.foreign_replies.len(), 2);
+        rules.omits_of_replies(field)
+    };
+    let gone = "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.";
+    assert!(refusals("responses", gone));
+    let signature = "messages.1.content.0: Invalid `signature` in `thinking` block";
+    assert!(refusals("reasoning_details", signature) && !refusals("anthropic", signature));
+}
+
+#[test]
+fn replies_of_other_models_get_the_reasoning_that_a_server_wants() {
+    let calls = json!([{"id": "c", "function": {"name": "f", "arguments": "{}"}}]);
+    let reply = json!({"role": "assistant", "content": "", "tool_calls": calls});
+    for error in [
+        // DeepSeek and Kimi.
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+        "thinking is enabled but reasoning_content is missing in assistant tool call message at index 2",
+    ] {
+        let rules = learned(&[error], json!({}), std::slice::from_ref(&reply));
+        assert_eq!(rules, Rules { fill_reasoning: true, ..Rules::default() }, "{error}");
+    }
 }
 
 #[test]

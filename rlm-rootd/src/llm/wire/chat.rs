@@ -177,6 +177,7 @@ impl Adapter<'_> {
             new.shift_remove("tool_calls");
         }
         self.content(&mut new, message);
+        self.reasoning(&mut new);
         if let Some(Json::Array(calls)) = new.get_mut("tool_calls") {
             self.calls(at, calls);
         }
@@ -189,6 +190,7 @@ impl Adapter<'_> {
         reply.keys().any(|field| is_native(field) || self.rules.omits_of_replies(field))
             || reply.get("content").is_none_or(Json::is_null)
                 && (!has_calls || self.rules.null_content.is_some())
+            || self.rules.fill_reasoning
             || has_calls && (self.rules.changes_calls() || self.omits_calls(reply))
     }
 
@@ -255,6 +257,15 @@ impl Adapter<'_> {
                 self.note("`content` of replies without text is left out: the server refuses null");
                 reply.shift_remove("content");
             }
+        }
+    }
+
+    fn reasoning(&mut self, reply: &mut Map<String, Json>) {
+        if self.rules.fill_reasoning && reply.get("reasoning_content").is_none_or(Json::is_null) {
+            self.note(
+                "`reasoning_content` of replies without one is a blank: the server refuses them otherwise",
+            );
+            reply.insert("reasoning_content".to_owned(), " ".into());
         }
     }
 

@@ -67,22 +67,30 @@ impl Api {
                 fields.to_mut().insert(name.clone(), value.clone());
             }
         }
-        if self == Self::Chat {
-            return chat::body(messages, fields, streams, rules);
+        let mut sent = Cow::Borrowed(messages);
+        for (at, message) in messages.iter().enumerate() {
+            if let Some(own) = rules.without_foreign_reasoning(message) {
+                sent.to_mut()[at] = own;
+            }
         }
-        if streams {
+        if streams && self != Self::Chat {
             fields.to_mut().insert("stream".to_owned(), true.into());
         }
         let has_native = NATIVE.iter().all(|field| !rules.omits_of_replies(field));
         let form = Form { api: self, has_native };
         let mut body = match self {
-            Self::Anthropic => anthropic::request(&fields, messages, form, rules),
-            _ => responses::request(&fields, messages, form, rules),
+            Self::Chat => chat::body(&sent, fields, streams, rules),
+            Self::Anthropic => anthropic::request(&fields, &sent, form, rules),
+            Self::Responses => responses::request(&fields, &sent, form, rules),
         };
-        if !has_native && messages.iter().any(|message| native(message).is_some()) {
+        if self != Self::Chat && !has_native && sent.iter().any(|message| native(message).is_some()) {
             body.adapted.push(
                 "replies are sent without what is only in their own form: the server refuses it".to_owned(),
             );
+        }
+        if matches!(sent, Cow::Owned(_)) {
+            body.adapted
+                .push("the reasoning of earlier replies is left out: the server refuses it".to_owned());
         }
         body
     }

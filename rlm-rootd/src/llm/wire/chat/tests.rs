@@ -213,6 +213,17 @@ fn an_empty_array_of_calls_is_left_out_where_it_is_refused() {
 }
 
 #[test]
+fn replies_without_reasoning_get_a_blank_where_the_server_wants_some() {
+    let own = json!({"role": "assistant", "content": "b", "reasoning_content": "hm"});
+    let (sent, adapted) = sent(
+        &[json!({"role": "assistant", "content": "a"}), own.clone()],
+        &Rules { fill_reasoning: true, ..Rules::default() },
+    );
+    let filled = json!({"role": "assistant", "content": "a", "reasoning_content": " "});
+    assert_eq!((sent, adapted.len()), (vec![filled, own], 1));
+}
+
+#[test]
 fn answers_have_the_names_of_their_tools_where_the_server_wants_them() {
     let call =
         |name: &str| json!({"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}});

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use rlm_core::text::cut;
 use rlm_rootd::{
     ArgumentsFault, Fenced, ReplyEnd, Tool, WrittenCall, arguments, call_arguments, fenced, message_text,
-    new_call_id, refusal, tool_named, without_thoughts, written_calls,
+    new_call_id, refusal, reply_text, tool_named, without_thoughts, written_calls,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -86,6 +86,16 @@ pub(super) struct CallableTools {
     pub(super) repl: &'static str,
     /// Names of standard tools.
     pub(super) tools: Vec<String>,
+}
+
+/// The text of a reply that is only text: without thoughts, and not of a reply that calls a tool, refuses or goes on.
+pub(super) fn plain_text(reply: &Json, finish_reason: Option<&str>) -> Option<String> {
+    let has_calls = reply["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty())
+        || reply["function_call"].is_object()
+        || !written_calls(&message_text(reply).unwrap_or_default()).is_empty();
+    let is_whole = ReplyEnd::of(finish_reason) != ReplyEnd::Paused && refusal(reply, finish_reason).is_none();
+    let text = reply_text(reply).filter(|text| !text.trim().is_empty());
+    text.filter(|_| is_whole && !has_calls)
 }
 
 impl CallableTools {

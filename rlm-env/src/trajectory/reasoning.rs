@@ -10,16 +10,21 @@ use serde_json::{Map, Value as Json};
 use super::entry::Event;
 
 /// Fields of a message, of its calls and of the parts of its text.
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 19] = [
     "reasoning_content",
     "reasoning",
     "reasoning_details",
     "reasoning_text",
     "reasoning_opaque",
+    "reasoning_signature",
+    "reasoning_summary",
+    "cot_summary",
+    "cot_id",
     "thinking",
     "thinking_blocks",
     "signature",
     "thought_signature",
+    "thoughtSignature",
     "encrypted_content",
     "extra_content",
     "provider_specific_fields",

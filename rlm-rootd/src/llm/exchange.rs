@@ -297,6 +297,9 @@ impl PendingRecord<'_> {
 impl Drop for PendingRecord<'_> {
     fn drop(&mut self) {
         if !self.is_over {
+            if let Some(observer) = self.request.observer {
+                observer.dropped(self.progress.charged, self.progress.attempts);
+            }
             self.close(None, Some(&SubCallError::Cancelled));
         }
     }

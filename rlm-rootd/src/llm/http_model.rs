@@ -192,6 +192,9 @@ fn kind(error: &SubCallError, deadline: Instant) -> ModelErrorKind {
             ModelErrorKind::TimedOut
         }
         SubCallError::Status { status: 401..=404, .. } => ModelErrorKind::Refused,
+        SubCallError::Status { status: 400 | 422, message } if !ErrorKind::Overloaded.is_of(message) => {
+            ModelErrorKind::Refused
+        }
         SubCallError::Status { message, .. } if ErrorKind::NoCredit.is_of(message) => ModelErrorKind::Refused,
         _ => ModelErrorKind::Failed,
     }

@@ -226,7 +226,7 @@ impl Models {
             check_room_to_think(bound, most, thinking_budget(fields))?;
             ids.send_as(Form { rules: rules.clone(), streams, bound });
             let body = self.api.body(messages, sent, streams, &rules);
-            let replied = self.send(ids, &rules, body.bytes, streams, came).await;
+            let replied = self.send(ids, &rules, body.bytes, streams, bound, came).await;
             if let Err(failure) = &replied {
                 let refuses_key = matches!(failure.error, SubCallError::Status { status: 401 | 403, .. });
                 if refuses_key && has_refused_key {
@@ -299,6 +299,7 @@ impl Models {
         rules: &Rules,
         body: Vec<u8>,
         streams: bool,
+        bound: Option<u64>,
         came: &Came,
     ) -> Result<Reply, Failure> {
         let mut request = Request::new(Method::POST, self.url.clone());
@@ -321,7 +322,7 @@ impl Models {
         let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let is_stream = |kind: &str| kind.to_ascii_lowercase().starts_with("text/event-stream");
         if status.is_success() && kind.is_some_and(is_stream) {
-            return self.read_pieces(response, came).await;
+            return self.read_pieces(response, bound, came).await;
         }
         // Blank lines, which keep a connection open, do not put the limit off.
         let longest = if self.is_own { FOREVER } else { self.config.timeout.min(FOREVER) };

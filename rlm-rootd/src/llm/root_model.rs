@@ -42,10 +42,13 @@ pub trait RootModel: fmt::Debug + Send + Sync {
     }
 }
 
-/// Watches a request that is sent again.
+/// Watches a request that is sent again, or not waited for any more.
 pub trait RetryObserver: fmt::Debug + Send + Sync {
     /// The request failed with this error, and is sent again after this pause.
     fn retry(&self, error: &str, pause: Duration);
+
+    /// The request was dropped after so many attempts, for which the ledger was charged this.
+    fn dropped(&self, charged: Usage, attempts: u32);
 }
 
 /// A request to a root model.

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use rlm_rootd::{ChatReply, ModelError, reply_text};
+use rlm_rootd::{ChatReply, ModelError};
 use serde_json::json;
 
 use super::{FULL_PERCENT, RolloutDriver, Step, Stop};
 use crate::prompts::{ContextLow, Summary, SummaryRequest};
+use crate::rollout::calls::plain_text;
 use crate::rollout::config::Compaction;
 use crate::rollout::conversation::SHORT_OUTPUT;
 use crate::terms::StopReason;
@@ -106,7 +107,8 @@ impl RolloutDriver<'_> {
         self.context_tokens.is_some_and(|most| is_part(self.conversation.tokens(), most, percent))
     }
 
-    /// Asks the model for a summary of older messages. None: its reply has no text.
+    /// Asks the model for a summary of older messages. None: its reply is none, since it has no text, calls a tool or
+    /// refuses.
     async fn ask_for_summary(&self, older: &Range<usize>) -> Step<Result<Option<String>, ModelError>> {
         let mut messages = self.conversation.messages().to_vec();
         let is_all = older.end == messages.len();
@@ -122,8 +124,8 @@ impl RolloutDriver<'_> {
         request.messages = &messages;
         request.may_skip_thinking = true;
         let replied = self.complete(request, true).await?;
-        let text = |reply: ChatReply| reply_text(&reply.message).filter(|text| !text.trim().is_empty());
-        Ok(replied.map(text))
+        Ok(replied
+            .map(|ChatReply { message, finish_reason, .. }| plain_text(&message, finish_reason.as_deref())))
     }
 
     /// Replaces older messages by a summary, after which so many of the newest turns are left.

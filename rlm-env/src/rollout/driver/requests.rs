@@ -1,5 +1,6 @@
 //! Requests to the root model, and what its replies ask for.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rlm_rootd::{
@@ -110,7 +111,8 @@ impl RolloutDriver<'_> {
             }
         }
         let started = Instant::now();
-        let observer = Attempts { log: &self.log, turn: self.conversation.turn() + 1 };
+        let observer =
+            Attempts { log: &self.log, turn: self.conversation.turn() + 1, dropped: OnceLock::new() };
         request.observer = Some(&observer);
         let asking = self.model.complete(request);
         let replied = tokio::select! {
@@ -119,7 +121,7 @@ impl RolloutDriver<'_> {
             replied = asking => Some(replied),
         };
         let (usage, attempts) = match &replied {
-            None => (Usage::default(), 1),
+            None => observer.dropped.get().copied().unwrap_or((Usage::default(), 1)),
             Some(Ok(reply)) => (reply.usage, reply.attempts),
             Some(Err(error)) => (error.usage, error.attempts),
         };
@@ -175,11 +177,13 @@ impl RolloutDriver<'_> {
     }
 }
 
-/// Logs the attempts of a request that failed.
+/// Logs the attempts of a request that failed, and keeps what a request has cost that is not waited for any more.
 #[derive(Debug)]
 struct Attempts<'a> {
     log: &'a Log,
     turn: u32,
+    /// The usage and the number of attempts.
+    dropped: OnceLock<(Usage, u32)>,
 }
 
 impl RetryObserver for Attempts<'_> {
@@ -189,5 +193,9 @@ impl RetryObserver for Attempts<'_> {
             error: error.to_owned(),
             wait_seconds: pause.as_secs_f64(),
         }));
+    }
+
+    fn dropped(&self, charged: Usage, attempts: u32) {
+        self.dropped.get_or_init(|| (charged, attempts));
     }
 }

@@ -71,6 +71,8 @@ pub(super) struct Scanner<'a> {
     /// The last search for each mark: its start and its result.
     found: HashMap<&'static str, (usize, Option<usize>)>,
     span: Span,
+    /// True in a line of a quotation, as Markdown writes them: calls in it are text.
+    is_quotation: bool,
 }
 
 /// The backquotes of a line up to a place.
@@ -100,6 +102,7 @@ impl<'a> Scanner<'a> {
             values_end: 0,
             found: HashMap::new(),
             span: Span::default(),
+            is_quotation: false,
         }
     }
 
@@ -108,6 +111,9 @@ impl<'a> Scanner<'a> {
         let mut block = None;
         let mut at_line_start = true;
         while self.at < end {
+            if at_line_start {
+                self.is_quotation = self.rest().trim_start_matches([' ', '\t']).starts_with('>');
+            }
             at_line_start = (at_line_start && self.block_line(&mut block)) || self.step();
         }
         self.keep_text(end);
@@ -221,7 +227,7 @@ impl<'a> Scanner<'a> {
             let behind = begin + open.len();
             self.at = behind;
             let calls = if begin < self.values_end { None } else { read(self, close) };
-            match calls.filter(|_| !self.is_quoted(begin)) {
+            match calls.filter(|_| !self.is_quotation && !self.is_quoted(begin)) {
                 Some(calls) => self.keep_calls(begin, calls),
                 None => self.at = behind,
             }
@@ -285,7 +291,7 @@ impl<'a> Scanner<'a> {
             (_, Some(name)) if name != "assistant" => {
                 let call = WrittenCall { name: checked(name)?, arguments: self.payload(&MESSAGE_ENDS)? };
                 self.skip_message_end();
-                if self.is_quoted(begin) {
+                if self.is_quotation || self.is_quoted(begin) {
                     return None;
                 }
                 self.keep_calls(begin, vec![call]);

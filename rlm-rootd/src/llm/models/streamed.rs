@@ -16,14 +16,23 @@ use crate::llm::server_error::ServerError;
 use crate::llm::sse;
 use crate::llm::wire::{CLOSING, Streamed};
 
+/// Bytes of a reply that a token of the bound allows: a run of blanks or dashes may be one of some hundred.
+const LONGEST_TOKEN: u64 = 256;
+
 /// Number of times that the limit of a silence is as long where a server keeps the connection open by comments and events without
 /// anything of the reply: OpenRouter and DeepSeek do so while a request waits in their queues, for minutes.
 const KEPT_ALIVE: u32 = 2;
 
 impl Models {
     /// Reads a reply that comes as events, each with a piece of it.
-    pub(super) async fn read_pieces(&self, mut response: Response, came: &Came) -> Result<Reply, Failure> {
-        let mut unended = Unended::new(StreamedReply::new(self), came);
+    /// `bound`: the most tokens that were asked for.
+    pub(super) async fn read_pieces(
+        &self,
+        mut response: Response,
+        bound: Option<u64>,
+        came: &Came,
+    ) -> Result<Reply, Failure> {
+        let mut unended = Unended::new(StreamedReply { bound, ..StreamedReply::new(self) }, came);
         while let Some(pieces) = &mut unended.pieces {
             let next = response.chunk();
             let chunk = match pieces.until {
@@ -62,6 +71,8 @@ struct StreamedReply<'a> {
     events: sse::Events,
     streamed: Streamed,
     bytes: usize,
+    /// The most tokens that were asked for.
+    bound: Option<u64>,
     /// The body, where it begins as a document instead of events, whatever its type says.
     document: Vec<u8>,
     /// True once the server has said that the stream is over.
@@ -77,11 +88,12 @@ impl<'a> StreamedReply<'a> {
     fn new(models: &'a Models) -> Self {
         let (events, streamed) = (sse::Events::default(), models.api.streamed());
         let heard = Instant::now();
-        Self { models, events, streamed, bytes: 0, document: Vec::new(), is_over: false, heard, until: None }
+        let (bytes, bound, document) = (0, None, Vec::new());
+        Self { models, events, streamed, bytes, bound, document, is_over: false, heard, until: None }
     }
 
     fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
-        let mut ended = Vec::new();
+        let (mut ended, mut heard) = (Vec::new(), self.heard);
         let is_document =
             !self.document.is_empty() || self.bytes == 0 && chunk.trim_ascii_start().starts_with(b"{");
         if is_document {
@@ -91,6 +103,7 @@ impl<'a> StreamedReply<'a> {
         }
         if is_document || self.events.is_within_data() {
             self.heard = Instant::now();
+            heard = self.heard;
         }
         self.bytes += chunk.len();
         if self.bytes > MAX_STREAM_BYTES || self.events.pending().max(self.document.len()) > MAX_REPLY_BYTES {
@@ -101,7 +114,10 @@ impl<'a> StreamedReply<'a> {
         }
         if !ended.is_empty() {
             let closing = if self.is_over { Some(CLOSING) } else { self.streamed.closing() };
-            self.until = closing.map(|closing| Instant::now() + closing);
+            let until = closing.map(|closing| Instant::now() + closing);
+            // What says nothing new does not put it off.
+            let earlier = self.until.filter(|_| self.heard == heard);
+            self.until = until.map(|until| earlier.map_or(until, |earlier| earlier.min(until)));
         }
         Ok(())
     }
@@ -132,7 +148,15 @@ impl<'a> StreamedReply<'a> {
         if self.streamed.add(piece) {
             self.heard = Instant::now();
         }
-        let Some(failure) = failure else { return Ok(()) };
+        let is_longer = |bound: u64| self.streamed.text_bytes() > LONGEST_TOKEN.saturating_mul(bound);
+        let endless = || {
+            let bound = self.bound.filter(|bound| is_longer(*bound))?;
+            let why = format!(
+                "it is far longer than the {bound} tokens that were asked for, which the server ignores"
+            );
+            Some(Failure { retry: Retry::Never, ..unusable(why) })
+        };
+        let Some(failure) = failure.or_else(endless) else { return Ok(()) };
         let (body, text) = std::mem::replace(&mut self.streamed, models.api.streamed()).into_body();
         Err(failure.after(models.api.part(body, &text)))
     }

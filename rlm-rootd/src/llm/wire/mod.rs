@@ -149,9 +149,11 @@ impl Streamed {
         let bytes = self.text.len();
         choices.clone().chain([&piece]).for_each(|part| add_texts(&part["delta"], &mut self.text));
         let is_empty = match &self.parts {
-            Parts::Chat(_) => {
+            Parts::Chat(pieces) => {
                 let mut ends = choices.map(|choice| &choice["finish_reason"]);
-                self.text.len() == bytes && ends.all(Json::is_null) && !piece["usage"].is_object()
+                let is_told = pieces.is_whole() && pieces.has_usage();
+                let tells_end = !ends.all(Json::is_null) || piece["usage"].is_object();
+                self.text.len() == bytes && (is_told || !tells_end)
             }
             _ => piece["type"].as_str().is_none_or(|kind| KEEPING_ALIVE.contains(&kind)),
         };
@@ -161,6 +163,11 @@ impl Streamed {
             Parts::Anthropic(events) => events.add(piece),
         }
         !is_empty
+    }
+
+    /// Length of all texts that have come.
+    pub(super) fn text_bytes(&self) -> u64 {
+        self.text.len() as u64
     }
 
     /// True if the reply has ended.

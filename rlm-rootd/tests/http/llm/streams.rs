@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rlm_rootd::{ChatReply, ChatRequest, HttpModel, Key, Ledger, Models, ModelsConfig, RootModel as _};
+use rlm_rootd::{
+    Budget, ChatReply, ChatRequest, HttpModel, Key, Ledger, Models, ModelsConfig, RootModel as _,
+};
 use rlm_tests::scripted_model::{Gate, Request, Rule, ScriptedModel};
 use serde_json::{Value as Json, json};
 
@@ -136,6 +138,23 @@ async fn a_stream_that_breaks_is_asked_for_again() {
 }
 
 #[tokio::test]
+async fn a_reply_that_is_far_longer_than_its_bound_is_cut_and_charged() {
+    let endless: Vec<Json> = (0..100).map(|_| piece(&"x".repeat(100))).collect();
+    let model = ScriptedModel::start([events(&endless)]);
+    let budget = Budget { tokens: Some(100_000), ..Budget::default() };
+    let sub_llm = setup(&model)
+        .with(|it| {
+            it.budget = budget;
+            it.options.default_max_tokens = 20;
+        })
+        .start();
+    let error = "! the model's reply is malformed: it is far longer than the 20 tokens that were asked for, which the server ignores";
+    assert_eq!(ask_one(&sub_llm, "p").await, error);
+    assert!(sub_llm.ledger().snapshot().used.completion_tokens > 500);
+    assert_eq!(model.finish().len(), 1);
+}
+
+#[tokio::test]
 async fn a_reply_that_does_not_end_is_charged_by_what_came_of_it() {
     let (words, gate) = ("word ".repeat(300), Gate::shut());
     let in_halves = || Rule::any().reply(&words).in_pieces().in_halves(&gate);
@@ -193,6 +212,9 @@ async fn what_becomes_of_a_stream_behind_the_end_of_its_reply_does_not_matter() 
         with(&comment).cut(),
         with(&comment).in_halves(&Gate::shut()),
         with(&": ping\n\n".repeat(2000)).slowly(Duration::from_millis(2)),
+        // Pieces that say nothing new.
+        with(&format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {}}]})).repeat(400))
+            .slowly(Duration::from_millis(2)),
         with("data: {\"error\": {\"message\": \"gone\", \"code\": 502}}\n\n"),
         with("data: {\n\n"),
     ] {

@@ -21,7 +21,7 @@ use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::{Entry, Event, MessageKind};
 use rlm_env::{Context, Control, Host, HostConfig, ReplLanguage, RolloutConfig, RolloutResult, StopReason};
 use rlm_rootd::Prices;
-use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use rlm_tests::scripted_model::{Rule, ScriptedModel, calling};
 use rlm_tests::{PATIENCE, assert_no_marked_process, default_python, marked_env};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -377,7 +377,12 @@ async fn a_conversation_that_is_too_long_for_a_summary_loses_its_newest_outputs(
 async fn no_summary_ends_a_long_conversation_with_a_last_turn() {
     for (max_times, replies) in [(None, 2), (Some(0), 0)] {
         let mut rules = vec![bash("RLM_CONTENT=some").usage(9990, 10)];
-        rules.extend((0..replies).map(|_| bash(":")));
+        // The words before a call are no summary, and neither is a call in them.
+        let mut preamble = calling("call_bash_repl", ":");
+        preamble["content"] = "Let me look once more.".into();
+        let written = r#"<tool_call>{"name": "call_bash_repl", "arguments": {"code": ":"}}</tool_call>"#;
+        let no_summaries = [Rule::any().message(preamble).once(), Rule::any().reply(written).once()];
+        rules.extend(no_summaries.into_iter().take(replies));
         rules.push(bash("RLM_CONTENT=more"));
         let stage = Stage::new(rules).await;
         let (result, seen) = stage

@@ -4,7 +4,7 @@ use std::process::Child;
 
 use nix::sys::signal::Signal;
 use rlm_env::StopReason;
-use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
 use rlm_tests::{Place, signal};
 
 use super::{answering, ask, asking, bash, results, text};
@@ -68,6 +68,22 @@ fn signals_end_the_rollout_at_once_and_leave_nothing() {
         }
         assert_eq!(child.wait().unwrap().code(), Some(status), "{signals:?}");
     }
+}
+
+#[test]
+fn a_request_that_a_signal_ends_is_in_the_trajectory_with_its_cost() {
+    let place = Place::new();
+    let model = ScriptedModel::start([Rule::any().after(&Gate::shut())]);
+    let child = asking(&place, &model, &["run", "--trajectory", "t.jsonl", "Why?"]).spawn().unwrap();
+    rlm_tests::wait_until("the request comes", || !model.requests().is_empty());
+    signal(&child, Signal::SIGTERM);
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(143));
+    let trajectory = place.read("t.jsonl");
+    let lines = trajectory.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let calls: Vec<_> = lines.filter(|line| line["event"] == "model_call").collect();
+    let [call] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!((&call["error"], &call["usage_estimated"]), (&"cancelled".into(), &true.into()), "{call}");
+    assert!(call["prompt_tokens"].as_u64() > Some(100), "{call}");
 }
 
 #[test]

@@ -57,6 +57,8 @@ fn what_is_not_a_call_is_text() {
         "<|channel|>commentary to=functions.f<|message|>{\"code\": \"l",
         "Write `<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>` to call.",
         "It writes `<|start|>assistant<|channel|>commentary to=functions.f<|message|>{\"code\": \"ls\"}<|call|>` then.",
+        "> ```\n> [TOOL_CALLS]f{\"code\":\"ls\"}\n> ```",
+        "> <|channel|>commentary to=functions.f<|message|>{\"code\": \"ls\"}<|call|>",
         "```xml\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n```\n",
         "````\n```\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n```\n````\n",
         "The log has `x = <tool_call>{\"name\": \"f\"}</tool_call> ` in it.",

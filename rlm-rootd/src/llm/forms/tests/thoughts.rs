@@ -101,6 +101,13 @@ fn thoughts_are_taken_out() {
         ("<|open|>think<|sep|>hm<|close|>think<|sep|>Yes", "Yes", Some("hm")),
         // Seed-OSS: vllm-project/vllm, vllm/tool_parsers/seed_oss_tool_parser.py.
         ("<seed:think>hm</seed:think>Yes", "Yes", Some("hm")),
+        // LongCat and Hunyuan: ml-explore/mlx-lm, mlx_lm/tokenizer_utils.py.
+        ("<longcat_think>hm</longcat_think>Yes", "Yes", Some("hm")),
+        ("<think:opensource>hm</think:opensource>Yes", "Yes", Some("hm")),
+        // MedGemma: https://github.com/ollama/ollama/issues/15754.
+        ("<unused94>thought\nhm<unused95>Yes", "Yes", Some("hm")),
+        // Apertus: ggml-org/llama.cpp, common/chat.cpp.
+        ("<|inner_prefix|>hm<|inner_suffix|>Yes", "Yes", Some("hm")),
         // gpt-oss: https://github.com/openai/harmony/blob/main/docs/format.md.
         (
             "<|channel|>analysis<|message|>hm<|end|>\n<|start|>assistant<|channel|>final<|message|>Yes<|return|>",

@@ -161,8 +161,11 @@ fn reasoning(reply: &Json) -> Vec<String> {
     let mut names = without_reasoning(reply).1;
     names.retain(|name| {
         let native = reply.get(name).filter(|_| NATIVE.contains(&name.as_str()));
-        native.is_none_or(|parts| {
-            let mut kinds = parts.as_array().into_iter().flatten().filter_map(|part| part["type"].as_str());
+        // `{"content": […]}` and `{"output": […]}`.
+        native.is_none_or(|native| {
+            let parts =
+                native.as_object().into_iter().flat_map(serde_json::Map::values).filter_map(Json::as_array);
+            let mut kinds = parts.flatten().filter_map(|part| part["type"].as_str());
             kinds.any(|kind| ["thinking", "redacted_thinking", "reasoning"].contains(&kind))
         })
     });

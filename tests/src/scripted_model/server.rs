@@ -82,7 +82,7 @@ impl Script {
         };
         let mut rules = self.rules();
         let rule = rules.iter_mut().find(|rule| {
-            uri.path() == "/v1/chat/completions"
+            ["/v1/chat/completions", "/v1/messages"].contains(&uri.path())
                 && rule.left != Some(0)
                 && rule.prompt.as_ref().is_none_or(|part| prompt.contains(part))
         });

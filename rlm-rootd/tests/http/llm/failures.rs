@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use rlm_rootd::SubCallError;
+use rlm_rootd::{Api, Key, SubCallError};
 use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
 use serde_json::{Value as Json, json};
 
@@ -415,4 +415,23 @@ async fn an_attempt_that_takes_too_long_is_given_up_and_made_again() {
     let sub_llm = setup(&model).with(|it| it.config.timeout = Duration::from_millis(100)).start();
     assert_eq!(ask_one(&sub_llm, "p").await, "! no answer within 0.1 s");
     assert_eq!(model.finish().len(), 2);
+}
+
+#[tokio::test]
+async fn a_header_for_the_key_that_is_refused_too_is_taken_back() {
+    let reply = json!({"type": "message", "role": "assistant", "content": [{"type": "text", "text": "a"}],
+        "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 1}});
+    let refused = Rule::any().status(401, "invalid key").times(2);
+    let model = ScriptedModel::start([refused, Rule::any().body(reply.to_string())]);
+    let sub_llm = setup(&model)
+        .with(|it| {
+            it.config.api = Some(Api::Anthropic);
+            it.config.key = Some(Key::new("sk-of-the-test"));
+        })
+        .start();
+    assert_eq!(ask_one(&sub_llm, "p").await, "! the model's server answered 401: invalid key");
+    assert_eq!(ask_one(&sub_llm, "p").await, "a");
+    let by_own_header =
+        model.finish().iter().map(|request| !request.header("x-api-key").is_empty()).collect::<Vec<_>>();
+    assert_eq!(by_own_header, [true, false, true]);
 }

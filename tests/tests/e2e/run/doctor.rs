@@ -128,23 +128,30 @@ fn it_asks_what_the_server_takes_and_saves_what_that_taught() {
         "ok model.bound max_completion_tokens".to_owned(),
         "ok model.cache 1,024 of 1,400 tokens of the second request".to_owned(),
         "ok model.context 131,072 tokens, as the server lists it".to_owned(),
-        "ok model.asked 4 requests, 2,800 tokens".to_owned(),
-        format!("ok saved server = {{ bound = \"max_completion_tokens\" }} in {}", file.display()),
+        "ok model.asked 5 requests, 2,815 tokens".to_owned(),
+        format!(
+            "ok saved server = {{ bound = \"max_completion_tokens\", fill_reasoning = true }} in {}",
+            file.display()
+        ),
     ];
     assert_eq!(of_model(&output), expected);
     assert_eq!(
         place.read("rlm.toml"),
-        "# mine\nmax_turns = 7 # few\n\nserver = { bound = \"max_completion_tokens\" }\n\n# how it samples\n[sampling]\ntop_p = 1\n"
+        "# mine\nmax_turns = 7 # few\n\nserver = { bound = \"max_completion_tokens\", fill_reasoning = true }\n\n# how it samples\n[sampling]\ntop_p = 1\n"
     );
     let args = ["run", "--max-completion-tokens", "64", "Why?"];
     assert_eq!(shown(&ask(&place, &model, &args)), ("42\n", "", Some(0)));
     let requests = model.finish();
-    assert_eq!(requests.len(), 5);
+    assert_eq!(requests.len(), 6);
     let bounds = requests.iter().map(|request| &request.body["max_completion_tokens"]);
-    assert_eq!(bounds.collect::<Vec<_>>(), [&json!(null), &json!(16), &json!(16), &json!(16), &json!(64)]);
-    assert!(requests[..4].iter().all(|request| request.body["tools"][0]["function"]["name"] == "ping"));
+    assert_eq!(
+        bounds.collect::<Vec<_>>(),
+        [&json!(null), &json!(16), &json!(16), &json!(16), &json!(16), &json!(64)]
+    );
+    assert!(requests[..5].iter().all(|request| request.body["tools"][0]["function"]["name"] == "ping"));
     assert_eq!(requests[2].body["messages"][2]["reasoning_content"], "hm");
     assert!(requests[3].body["messages"][2].get("reasoning_content").is_none());
+    assert_eq!(requests[4].body["messages"][2]["reasoning_content"], " ");
 }
 
 #[test]

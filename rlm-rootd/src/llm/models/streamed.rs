@@ -19,6 +19,9 @@ use crate::llm::wire::{CLOSING, Streamed};
 /// Bytes of a reply that a token of the bound allows: a run of blanks or dashes may be one of some hundred.
 const LONGEST_TOKEN: u64 = 256;
 
+/// Bytes of a reply that any bound allows, for signatures and encrypted reasoning.
+const LEAST_BYTES: u64 = 64 << 10;
+
 /// Number of times that the limit of a silence is as long where a server keeps the connection open by comments and events without
 /// anything of the reply: OpenRouter and DeepSeek do so while a request waits in their queues, for minutes.
 const KEPT_ALIVE: u32 = 2;
@@ -148,7 +151,8 @@ impl<'a> StreamedReply<'a> {
         if self.streamed.add(piece) {
             self.heard = Instant::now();
         }
-        let is_longer = |bound: u64| self.streamed.text_bytes() > LONGEST_TOKEN.saturating_mul(bound);
+        let most = |bound: u64| LONGEST_TOKEN.saturating_mul(bound).saturating_add(LEAST_BYTES);
+        let is_longer = |bound: u64| self.streamed.text_bytes() > most(bound);
         let endless = || {
             let bound = self.bound.filter(|bound| is_longer(*bound))?;
             let why = format!(

@@ -33,6 +33,9 @@ const BEFORE_USAGE: Duration = Duration::from_secs(10);
 /// Time for what follows a reason with a text in its piece: where each piece has a reason, a thought or a call takes that long.
 const BEHIND_TEXT: Duration = Duration::from_secs(60);
 
+/// Fields of pieces that the model has not written: labels, images, and texts of others that it cites.
+const UNSAMPLED: [&str; 7] = ["type", "role", "id", "images", "annotations", "citation", "citations"];
+
 /// Types of events that only keep a connection open, in the other interfaces than chat completions.
 const KEEPING_ALIVE: [&str; 4] = ["ping", "keepalive", "response.in_progress", "response.queued"];
 
@@ -155,7 +158,12 @@ impl Streamed {
                 let tells_end = !ends.all(Json::is_null) || piece["usage"].is_object();
                 self.text.len() == bytes && (is_told || !tells_end)
             }
-            _ => piece["type"].as_str().is_none_or(|kind| KEEPING_ALIVE.contains(&kind)),
+            _ => {
+                let is_kind = |kind: &str| {
+                    KEEPING_ALIVE.contains(&kind) || kind.ends_with("delta") && self.text.len() == bytes
+                };
+                self.is_whole() || piece["type"].as_str().is_none_or(is_kind)
+            }
         };
         match &mut self.parts {
             Parts::Chat(pieces) => pieces.add(piece, self.text.len() > bytes),
@@ -192,7 +200,11 @@ impl Streamed {
 
     /// True if the end of the stream ends the reply, although no piece did. `is_told`: the server has said that the stream is over.
     pub(super) fn is_whole_at_end(&self, is_told: bool) -> bool {
-        matches!(&self.parts, Parts::Chat(pieces) if is_told && pieces.has_begun() || pieces.is_whole_at_end())
+        match &self.parts {
+            Parts::Chat(pieces) => is_told && pieces.has_begun() || pieces.is_whole_at_end(),
+            Parts::Responses(events) => events.is_whole_at_end(),
+            Parts::Anthropic(_) => false,
+        }
     }
 
     /// The reply as the server would have sent it whole, and all texts of its pieces.
@@ -211,7 +223,7 @@ fn add_texts(json: &Json, text: &mut String) {
         Json::String(more) => text.push_str(more),
         Json::Array(items) => items.iter().for_each(|item| add_texts(item, text)),
         Json::Object(fields) => {
-            let written = fields.iter().filter(|(name, _)| !["type", "role", "id"].contains(&name.as_str()));
+            let written = fields.iter().filter(|(name, _)| !UNSAMPLED.contains(&name.as_str()));
             written.for_each(|(_, value)| add_texts(value, text));
         }
         _ => {}

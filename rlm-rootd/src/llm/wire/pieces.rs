@@ -124,6 +124,7 @@ impl Pieces {
         choices.sort_by_key(|choice| choice["index"].as_u64());
         for message in choices.iter_mut().filter_map(|choice| choice["message"].as_object_mut()) {
             let Some(Json::Array(calls)) = message.get_mut("tool_calls") else { continue };
+            without_echoes(calls);
             for call in calls.iter_mut().filter_map(Json::as_object_mut) {
                 call.shift_remove("index");
             }
@@ -212,6 +213,31 @@ fn is_object(text: &str) -> bool {
 /// anomalyco/opencode#17339), or those behind an empty object (Gemini, microsoft/autogen#6843).
 fn are_told_anew(old: &str, new: &str) -> bool {
     old.trim() == "{}" && !new.trim().is_empty() || new.starts_with(old) && is_object(new)
+}
+
+/// Leaves out pieces behind a call that only repeat its name (NVIDIA, NousResearch/hermes-agent#11984; QuantumNous/new-api#3326).
+fn without_echoes(calls: &mut Vec<Json>) {
+    for call in std::mem::take(calls) {
+        let id = call["id"].as_str().unwrap_or_default();
+        let arguments = &call["function"][ARGUMENTS];
+        let blank =
+            arguments.as_str().or(arguments.is_null().then_some("")).filter(|text| text.trim().is_empty());
+        let is_echo_of = |before: &&mut Json| {
+            let is_same = |name: &str| before[name] == call[name];
+            is_complete(before)
+                && is_same("index")
+                && (id.is_empty() || is_same("id"))
+                && before["function"][NAME] == call["function"][NAME]
+        };
+        match (calls.last_mut().filter(is_echo_of), blank) {
+            (Some(before), Some(blank)) => {
+                if let Json::String(arguments) = &mut before["function"][ARGUMENTS] {
+                    arguments.push_str(blank);
+                }
+            }
+            _ => calls.push(call),
+        }
+    }
 }
 
 /// Leaves out calls that are told again: LocalAI tells one at several indices (mudler/LocalAI#9722).

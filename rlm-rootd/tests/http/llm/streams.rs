@@ -139,7 +139,7 @@ async fn a_stream_that_breaks_is_asked_for_again() {
 
 #[tokio::test]
 async fn a_reply_that_is_far_longer_than_its_bound_is_cut_and_charged() {
-    let endless: Vec<Json> = (0..100).map(|_| piece(&"x".repeat(100))).collect();
+    let endless: Vec<Json> = (0..1000).map(|_| piece(&"x".repeat(100))).collect();
     let model = ScriptedModel::start([events(&endless)]);
     let budget = Budget { tokens: Some(100_000), ..Budget::default() };
     let sub_llm = setup(&model)

@@ -147,6 +147,7 @@ fn what_follows_complete_arguments_is_told_again_or_is_another_call() {
         call
     };
     let tail = |index: u64, arguments: &str| json!({"index": index, "function": {"name": "", "arguments": arguments}});
+    let named = |arguments: &str| json!({"index": 0, "function": {"name": "f", "arguments": arguments}});
     let one = json!([call(Some("a"), whole)]);
     let other = "{\"y\": 2}";
     for (pieces, expected) in [
@@ -158,6 +159,9 @@ fn what_follows_complete_arguments_is_told_again_or_is_another_call() {
         (vec![head("a", "{\"x\""), tail(0, whole)], &one),
         (vec![head("a", whole), tail(0, "\n")], &json!([call(Some("a"), "{\"x\": 1}\n")])),
         (vec![head("a", "{}")], &json!([call(Some("a"), "{}")])),
+        // The name again.
+        (vec![head("a", "{\"x\""), named(": 1}"), named(""), named("")], &one),
+        (vec![head("a", whole), named("\n")], &json!([call(Some("a"), "{\"x\": 1}\n")])),
         (
             vec![head("a", ""), tail(0, whole), tail(0, other)],
             &json!([call(Some("a"), whole), call(None, other)]),

@@ -431,6 +431,39 @@ fn arguments_that_only_their_own_events_have_are_those_of_the_call() {
 }
 
 #[test]
+fn a_stream_without_its_last_event_is_whole_behind_a_text_or_a_call() {
+    let done = |item: &Json| json!({"type": "response.output_item.done", "output_index": 0, "item": item});
+    let (thought, message) =
+        (json!({"type": "reasoning", "id": "rs_1"}), json!({"type": "message", "content": []}));
+    let mut events = Events::default();
+    events.add(done(&thought));
+    assert!(!events.is_whole_at_end());
+    events.add(json!({"type": "response.output_item.added", "output_index": 1, "item": message}));
+    assert!(!events.is_whole_at_end());
+    events.add(json!({"type": "response.output_item.done", "output_index": 1, "item": message}));
+    assert!(events.is_whole_at_end() && !events.is_whole());
+    assert_eq!(events.into_body(), json!({"status": "completed", "output": [thought, message]}));
+    // Items of one number are all there.
+    let calls =
+        ["a", "b"].map(|id| json!({"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"}));
+    let mut events = Events::default();
+    calls.iter().for_each(|call| events.add(done(call)));
+    events.add(json!({"type": "response.done", "response": {"output": []}}));
+    assert_eq!(events.into_body()["output"], json!(calls));
+}
+
+#[test]
+fn a_call_that_was_not_told_to_be_done_is_one_with_its_arguments() {
+    let call = |arguments: &str| json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments});
+    let message = json!({"type": "message", "content": []});
+    let mut events = Events::default();
+    events.add(json!({"type": "response.output_item.added", "output_index": 1, "item": call("")}));
+    events.add(json!({"type": "response.function_call_arguments.done", "output_index": 1, "arguments": "{\"x\": 1}"}));
+    events.add(json!({"type": "response.completed", "response": {"output": [message]}}));
+    assert_eq!(events.into_body()["output"], json!([message, call("{\"x\": 1}")]));
+}
+
+#[test]
 fn a_text_that_only_its_pieces_have_is_that_of_the_message() {
     let message = |content: Json| json!({"type": "message", "role": "assistant", "content": content});
     let part = |text: &str| json!({"type": "output_text", "text": text, "annotations": []});

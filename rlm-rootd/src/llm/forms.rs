@@ -19,6 +19,7 @@ pub use self::written::WrittenCall;
 
 mod apart;
 mod fences;
+mod harmony;
 mod json;
 mod marks;
 mod readers;

@@ -209,7 +209,7 @@ impl Models {
         mut room: Option<u64>,
         came: &Came,
     ) -> Result<Reply, Failure> {
-        let (mut has_refused_bound, mut has_refused_key) = (false, false);
+        let (mut has_refused_bound, mut refused_key) = (false, None);
         loop {
             let model = fields.get("model").and_then(Json::as_str).unwrap_or(self.model());
             let (rules, streams) = (self.rules(model), self.streams.load(Ordering::Relaxed));
@@ -229,10 +229,13 @@ impl Models {
             let replied = self.send(ids, &rules, body.bytes, streams, bound, came).await;
             if let Err(failure) = &replied {
                 let refuses_key = matches!(failure.error, SubCallError::Status { status: 401 | 403, .. });
-                if refuses_key && has_refused_key {
+                if refuses_key && let Some(first) = refused_key.take() {
+                    // The words about the header that is the interface's own tell more.
                     self.forget_key_header(model);
-                } else if self.learn(model, &rules, failure, Refused { messages, fields, streams }) {
-                    has_refused_key |= refuses_key;
+                    return Err(first);
+                }
+                if self.learn(model, &rules, failure, Refused { messages, fields, streams }) {
+                    refused_key = replied.err().filter(|_| refuses_key);
                     continue;
                 }
                 if !has_refused_bound && let Some(fits) = fitting(failure, bound, messages, fields) {

@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde_json::{Map, Value as Json};
 
 use super::fences::{Fence, without_indent};
+use super::harmony::message_length;
 use super::json::{first_json, whole_json};
 use super::marks::{AFTER_VALUES, DSML_INVOKE, MESSAGE_ENDS, NAMES, THOUGHTS};
 use super::written::{WrittenCall, checked, without_breaks};
@@ -300,13 +301,15 @@ impl<'a> Scanner<'a> {
             _ if self.is_quoted(begin) => return None,
             (Some("analysis"), _) => {
                 self.keep_text(begin);
-                self.thought_until(&MESSAGE_ENDS);
+                let end = self.at + message_length(self.rest());
+                self.parts.push(Part::Thought(&self.text[self.at..end]));
+                self.at = end;
             }
             (Some("final" | "commentary"), _) => {
                 self.keep_text(begin);
                 self.parts.push(Part::Thought(""));
                 self.kept = self.at;
-                let end = self.find_any(&MESSAGE_ENDS).unwrap_or(self.end);
+                let end = self.at + message_length(self.rest());
                 self.scan(end);
             }
             _ => return None,

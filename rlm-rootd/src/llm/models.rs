@@ -48,6 +48,9 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// Time for which an idle connection is kept. Servers close it after 5 s (uvicorn, Node), and a request that meets its end is lost.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
+/// Most rules that one request may teach: a server could name a smaller limit each time.
+const MOST_LESSONS: u32 = 16;
+
 /// A time that ends no request.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 
@@ -209,7 +212,7 @@ impl Models {
         mut room: Option<u64>,
         came: &Came,
     ) -> Result<Reply, Failure> {
-        let (mut has_refused_bound, mut refused_key) = (false, None);
+        let (mut has_refused_bound, mut refused_key, mut lessons) = (false, None, 0);
         loop {
             let model = fields.get("model").and_then(Json::as_str).unwrap_or(self.model());
             let (rules, streams) = (self.rules(model), self.streams.load(Ordering::Relaxed));
@@ -234,7 +237,10 @@ impl Models {
                     self.forget_key_header(model);
                     return Err(first);
                 }
-                if self.learn(model, &rules, failure, Refused { messages, fields, streams }) {
+                lessons += 1;
+                if lessons <= MOST_LESSONS
+                    && self.learn(model, &rules, failure, Refused { messages, fields, streams })
+                {
                     refused_key = replied.err().filter(|_| refuses_key);
                     continue;
                 }

@@ -167,7 +167,9 @@ impl Rules {
         if gets_none || !has_any(error, &TABLE.errors.refused_reasoning) {
             return None;
         }
-        let is_again = !self.foreign_replies.is_empty();
+        // Another conversation may have replies of another model, too.
+        let is_again =
+            refused.messages.iter().any(|message| self.foreign_replies.contains(&message.fingerprint()));
         if !self.learn_foreign_replies(refused.messages) {
             return None;
         }

@@ -222,6 +222,14 @@ fn a_server_that_refuses_later_reasoning_too_gets_none_but_for_anthropics() {
         rules.omits_of_replies(field)
     };
     let gone = "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.";
+    // The first refusal in another conversation is not one of this one.
+    let mut rules = Rules::default();
+    for text in ["a", "b"] {
+        let reply = json!({"role": "assistant", "content": text, "responses": [{"type": "reasoning"}]});
+        let refused = Refused { messages: &[reply.into()], fields: &fields, streams: true };
+        assert!(rules.learn(400, gone, refused).is_some());
+    }
+    assert!(!rules.omits_of_replies("responses"));
     assert!(refusals("responses", gone));
     let signature = "messages.1.content.0: Invalid `signature` in `thinking` block";
     assert!(refusals("reasoning_details", signature) && !refusals("anthropic", signature));

@@ -203,7 +203,7 @@ impl Streamed {
         match &self.parts {
             Parts::Chat(pieces) => is_told && pieces.has_begun() || pieces.is_whole_at_end(),
             Parts::Responses(events) => events.is_whole_at_end(),
-            Parts::Anthropic(_) => false,
+            Parts::Anthropic(events) => events.is_whole_at_end(),
         }
     }
 

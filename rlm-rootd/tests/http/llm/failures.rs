@@ -435,3 +435,16 @@ async fn a_header_for_the_key_that_is_refused_too_is_taken_back() {
         model.finish().iter().map(|request| !request.header("x-api-key").is_empty()).collect::<Vec<_>>();
     assert_eq!(by_own_header, [true, false, true]);
 }
+
+#[tokio::test]
+async fn a_server_that_lowers_its_limit_each_time_is_not_asked_for_ever() {
+    let refusals = (0..40).map(|at| {
+        let said =
+            format!("max_tokens is too large. This model supports at most {} completion tokens", 9000 - at);
+        Rule::any().status(400, &said).once()
+    });
+    let model = ScriptedModel::start(refusals);
+    let sub_llm = setup(&model).start();
+    assert!(ask_one(&sub_llm, "p").await.contains("supports at most"));
+    assert_eq!(model.finish().len(), 17);
+}

@@ -23,6 +23,7 @@ struct Block {
     fields: Map<String, Json>,
     /// JSON text of the block's input; empty if none has arrived.
     input: String,
+    has_stopped: bool,
 }
 
 impl Events {
@@ -41,6 +42,12 @@ impl Events {
                 }
                 if let Some(block) = self.blocks.iter_mut().rev().find(|block| block.index == index) {
                     block.add(delta);
+                }
+            }
+            Some("content_block_stop") => {
+                let mut blocks = self.blocks.iter_mut();
+                if let Some(block) = blocks.rfind(|block| Some(&block.index) == event.get("index")) {
+                    block.has_stopped = true;
                 }
             }
             Some("message_delta") => self.change(event),
@@ -64,7 +71,7 @@ impl Events {
             replace(&mut self.message, "model".to_owned(), model.clone());
         }
         let index = event.shift_remove("index").unwrap_or_default();
-        self.blocks.push(Block { index, fields, input: String::new() });
+        self.blocks.push(Block { index, fields, input: String::new(), has_stopped: false });
     }
 
     /// Replaces fields of the message. Token counts are totals; one of 0 replaces none (envoyproxy/ai-gateway#1631). Tokens of the
@@ -89,7 +96,14 @@ impl Events {
 
     /// True once the message has ended.
     pub(in crate::llm::wire) fn is_whole(&self) -> bool {
-        self.has_stopped || self.message.get("stop_reason").is_some_and(|reason| !reason.is_null())
+        let is_told = |reason: &Json| !reason.is_null() && reason != "";
+        self.has_stopped || self.message.get("stop_reason").is_some_and(is_told)
+    }
+
+    /// True if the message is whole where the stream ends in order: its last block is a complete call.
+    pub(in crate::llm::wire) fn is_whole_at_end(&self) -> bool {
+        let is_call = |block: &Block| block.fields.get("type").is_some_and(|kind| kind == "tool_use");
+        self.blocks.last().is_some_and(|block| is_call(block) && block.has_stopped)
     }
 
     /// True once the server has said that nothing follows.
@@ -115,7 +129,7 @@ impl Block {
     fn begun_by(delta: &Json, index: &Json) -> Option<Self> {
         let kind = ["text", "thinking"].into_iter().find(|kind| !delta[*kind].is_null())?;
         let fields = Map::from_iter([("type".to_owned(), kind.into())]);
-        Some(Self { index: index.clone(), fields, input: String::new() })
+        Some(Self { index: index.clone(), fields, input: String::new(), has_stopped: false })
     }
 
     fn add(&mut self, delta: &Json) {
@@ -204,6 +218,19 @@ mod tests {
         ];
         let expected = json!([{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "text", "text": "It is."}]);
         assert_eq!(content(events), expected);
+    }
+
+    #[test]
+    fn a_message_is_whole_with_its_reason_or_at_the_end_of_a_stream_behind_a_call() {
+        let mut events = Events::default();
+        events.add(json!({"type": "message_start", "message": {"role": "assistant", "stop_reason": ""}}));
+        let call = json!({"type": "tool_use", "id": "a", "name": "f", "input": {}});
+        events.add(json!({"type": "content_block_start", "index": 0, "content_block": call}));
+        assert!(!events.is_whole() && !events.is_whole_at_end());
+        events.add(json!({"type": "content_block_stop", "index": 0}));
+        assert!(!events.is_whole() && events.is_whole_at_end());
+        events.add(json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}));
+        assert!(events.is_whole());
     }
 
     #[test]

@@ -100,6 +100,7 @@ fn add_calls(output: &mut Vec<Json>, begun: BTreeMap<u64, Json>, arguments: &mut
             && let Some(arguments) = arguments.remove(&index)
         {
             call["arguments"] = arguments.into();
+            call["status"] = "completed".into();
             output.push(call);
         }
     }

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value as Json, json};
 
+use crate::llm::server_error::says_something;
+
 /// Separator of the texts of two items.
 const PARAGRAPH: &str = "\n\n";
 
@@ -21,7 +23,7 @@ pub(in crate::llm::wire) fn reply(native: Json) -> Result<Json, String> {
     let Json::Object(mut native) = native else { return Err("it is not an object".to_owned()) };
     native.retain(|_, value| !value.is_null());
     let status = native.get("status").and_then(Json::as_str).unwrap_or("completed");
-    match (native.get("error"), status) {
+    match (native.get("error").filter(|error| says_something(error)), status) {
         (Some(error), _) => return Ok(json!({"error": error})),
         (None, "failed") => return Ok(json!({"error": {"message": "the response failed without an error"}})),
         (None, "completed" | "incomplete") => {}
@@ -61,7 +63,9 @@ fn finish_reason(native: &Map<String, Json>, output: &[Json]) -> &'static str {
 /// The message that these items make.
 fn message(output: Vec<Json>) -> Json {
     let of_kind = |kind: &'static str| output.iter().filter(move |item| item["type"] == kind);
-    let text = |item: &Json| joined(&item["content"], "output_text", "text", "");
+    // SGLang's router has texts of the type `text` (sgl-project/sglang#12652).
+    let text =
+        |item: &Json| ["output_text", "text"].map(|kind| joined(&item["content"], kind, "text", "")).concat();
     // Commentary before an answer is not a part of it.
     let answers = of_kind("message").filter(|item| item["phase"] != "commentary");
     let content = paragraphs(answers.map(text)).or_else(|| paragraphs(of_kind("message").map(text)));

@@ -307,7 +307,7 @@ fn texts_of_items_are_joined() {
         ]},
         text("a"),
         {"type": "reasoning", "summary": []},
-        text("b"),
+        {"type": "message", "content": [{"type": "text", "text": "b"}]},
     ]));
     assert_eq!(message["content"], "a\n\nb");
     assert_eq!(message["reasoning_content"], "long");
@@ -355,6 +355,10 @@ fn an_error_is_the_whole_body() {
     let error = json!({"code": "server_error", "message": "Try again."});
     let failed = json!({"id": "resp_1", "status": "failed", "error": error, "output": [], "usage": null});
     assert_eq!(reply(failed), Ok(json!({"error": error})));
+    for nothing in [json!({}), json!({"code": null, "message": null})] {
+        let completed = json!({"status": "completed", "error": nothing, "output": []});
+        assert_eq!(reply(completed).unwrap()["choices"][0]["finish_reason"], "stop");
+    }
     let silent = json!({"error": {"message": "the response failed without an error"}});
     assert_eq!(reply(json!({"status": "failed", "error": null})), Ok(silent));
 }
@@ -456,11 +460,13 @@ fn a_stream_without_its_last_event_is_whole_behind_a_text_or_a_call() {
 fn a_call_that_was_not_told_to_be_done_is_one_with_its_arguments() {
     let call = |arguments: &str| json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments});
     let message = json!({"type": "message", "content": []});
+    let mut done = call("{\"x\": 1}");
+    done["status"] = "completed".into();
     let mut events = Events::default();
     events.add(json!({"type": "response.output_item.added", "output_index": 1, "item": call("")}));
     events.add(json!({"type": "response.function_call_arguments.done", "output_index": 1, "arguments": "{\"x\": 1}"}));
     events.add(json!({"type": "response.completed", "response": {"output": [message]}}));
-    assert_eq!(events.into_body()["output"], json!([message, call("{\"x\": 1}")]));
+    assert_eq!(events.into_body()["output"], json!([message, done]));
 }
 
 #[test]

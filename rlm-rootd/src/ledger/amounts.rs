@@ -76,10 +76,17 @@ impl Usage {
         Self { prompt_tokens, completion_tokens, ..Self::default() }
     }
 
-    /// The cost in USD: as the server reported it, or else by this price. None without both.
+    /// The cost in USD: as the server reported it, or by this price where it reported nothing or 0. None without both.
     #[must_use]
     pub fn cost_usd(&self, price: Option<Price>) -> Option<f64> {
-        self.cost_usd.or_else(|| Some(self.cost_by(&price?) as f64 / UNITS_PER_USD))
+        self.cost(price).map(|cost| cost as f64 / UNITS_PER_USD)
+    }
+
+    /// The same in units of 10⁻¹² USD. LiteLLM reports 0 for models of which it has no price (BerriAI/litellm#13790).
+    fn cost(&self, price: Option<Price>) -> Option<u64> {
+        let told = self.cost_usd.map(|usd| (usd * UNITS_PER_USD).round() as u64);
+        let by_price = || Some(self.cost_by(&price?));
+        told.filter(|cost| *cost > 0).or_else(by_price).or(told)
     }
 
     /// The cost by this price, in units of 10⁻¹² USD.
@@ -224,8 +231,7 @@ impl Sum {
 
     /// The cost of a request that has ended.
     pub(super) fn of(usage: &Usage, price: Option<Price>) -> Self {
-        let told = usage.cost_usd.map(|usd| (usd * UNITS_PER_USD).round() as u64);
-        let cost = told.or_else(|| Some(usage.cost_by(&price?)));
+        let cost = usage.cost(price);
         Self {
             calls: 1,
             prompt_tokens: usage.prompt_tokens,

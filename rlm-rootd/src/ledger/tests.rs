@@ -226,6 +226,10 @@ fn a_cached_prompt_costs_and_reserves_less() {
     assert!((hour.cost_usd(price).unwrap() - (60.0 * 1.25 + 40.0 * 2.0) / 1e6).abs() < 1e-12);
     let most = ledger.amounts(&Estimate { has_hour_cache: true, ..estimate(600, 100) }).cost_usd.unwrap();
     assert!((most - 0.0014).abs() < 1e-12, "{most}");
+    // A cost of 0 is that of a server without prices, or of a model without one.
+    let nothing = Usage { cost_usd: Some(0.0), ..usage(100, 0) };
+    assert!((nothing.cost_usd(price).unwrap() - 0.0001).abs() < 1e-12);
+    assert_eq!(nothing.cost_usd(None), Some(0.0));
     // A cost that the server reports overrides the prices.
     let told = Usage { cost_usd: Some(0.0002), ..usage(500, 100) };
     ledger.reserve(&Estimate { cached_tokens: 500, ..estimate(500, 100) }).unwrap().settle(&told);

@@ -112,7 +112,7 @@ impl<'a> Scanner<'a> {
         let mut block = None;
         let mut at_line_start = true;
         while self.at < end {
-            if at_line_start {
+            if at_line_start && (self.at == 0 || self.text.as_bytes()[self.at - 1] == b'\n') {
                 self.is_quotation = self.rest().trim_start_matches([' ', '\t']).starts_with('>');
             }
             at_line_start = (at_line_start && self.block_line(&mut block)) || self.step();

@@ -29,13 +29,19 @@ impl Rules {
         without_reasoning(reply)
     }
 
-    /// Learns that the reasoning of these replies is refused. False if all of that is known.
+    /// Learns that the reasoning of these replies is refused: first of all but the newest, whose calls Anthropic wants behind it. False
+    /// if all of that is known.
     pub(super) fn learn_foreign_replies(&mut self, messages: &[ChatMessage]) -> bool {
-        let replies = messages.iter().filter(|message| message["role"] == "assistant");
-        let with_reasoning = replies.filter(|reply| without_reasoning(reply).is_some());
-        let known = self.foreign_replies.len();
-        self.foreign_replies.extend(with_reasoning.map(ChatMessage::fingerprint));
-        self.foreign_replies.len() > known
+        let replies: Vec<_> = messages.iter().filter(|message| message["role"] == "assistant").collect();
+        let with_reasoning = replies.iter().filter(|reply| without_reasoning(reply).is_some());
+        let mut new: Vec<u64> = with_reasoning.map(|reply| reply.fingerprint()).collect();
+        new.retain(|reply| !self.foreign_replies.contains(reply));
+        let newest = replies.last().map(|reply| reply.fingerprint());
+        if new.len() > 1 {
+            new.retain(|reply| Some(*reply) != newest);
+        }
+        self.foreign_replies.extend(&new);
+        !new.is_empty()
     }
 }
 

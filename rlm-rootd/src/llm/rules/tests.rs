@@ -233,6 +233,16 @@ fn a_server_that_refuses_later_reasoning_too_gets_none_but_for_anthropics() {
     assert!(refusals("responses", gone));
     let signature = "messages.1.content.0: Invalid `signature` in `thinking` block";
     assert!(refusals("reasoning_details", signature) && !refusals("anthropic", signature));
+    // The newest one is left where others may be meant.
+    let fields_of = |text: &str| json!({"role": "assistant", "content": text, "anthropic": {"content": [{"type": "thinking"}]}});
+    let messages = ["a", "b", "c"].map(|text| ChatMessage::from(fields_of(text)));
+    let refused = Refused { messages: &messages, fields: &fields, streams: true };
+    let mut rules = Rules::default();
+    for count in [2, 3] {
+        assert!(rules.learn(400, signature, refused).is_some());
+        assert_eq!(rules.foreign_replies.len(), count);
+    }
+    assert_eq!(rules.learn(400, signature, refused), None);
 }
 
 #[test]

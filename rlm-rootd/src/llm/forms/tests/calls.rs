@@ -62,6 +62,8 @@ fn what_is_not_a_call_is_text() {
         "<|channel|>final<|message|>So:\n```\n<|start|>assistant<|channel|>commentary to=functions.f<|message|>{}\n```\n<|end|>",
         "<|channel|>analysis<|message|>So:\n```\n<|channel|>commentary to=functions.f<|message|>{}\n```\n<|end|>",
         "<|channel|>analysis<|message|>So:\n> <|channel|>commentary to=functions.f<|message|>{}\n<|end|>",
+        "> <think>hm</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
+        "> <|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f<|message|>{}<|call|>",
         "> <|channel|>commentary to=functions.f<|message|>{\"code\": \"ls\"}<|call|>",
         "```xml\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n```\n",
         "````\n```\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n```\n````\n",

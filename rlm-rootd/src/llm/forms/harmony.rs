@@ -1,6 +1,6 @@
 //! Messages of OpenAI's harmony format.
 
-use super::fences::Fence;
+use super::fences::{Fence, open_quotes};
 use super::marks::MESSAGE_ENDS;
 
 /// The length of the harmony message that begins a text: up to the mark of its end, or that of another message. Marks in fenced blocks, in
@@ -11,13 +11,12 @@ pub(super) fn message_length(text: &str) -> usize {
         let fence = Fence::of(line);
         let is_code = block.is_some() || fence.is_some() || line.trim_start().starts_with('>');
         let last_quote = line.rfind('`').unwrap_or(0);
-        let (mut counted, mut is_open) = (0, false);
+        let (mut counted, mut quotes) = (0, 0);
         for (place, _) in line.match_indices("<|") {
             let is_here = |mark: &&str| line[place..].starts_with(*mark);
             let Some(mark) = MESSAGE_ENDS.into_iter().find(is_here) else { continue };
-            let runs = line[counted..place].split(|char| char != '`').filter(|run| !run.is_empty()).count();
-            (counted, is_open) = (place, is_open != (runs % 2 == 1));
-            let is_quoted = is_code || is_open && place < last_quote;
+            (counted, quotes) = (place, open_quotes(&line[counted..place], quotes));
+            let is_quoted = is_code || quotes > 0 && place < last_quote;
             let behind = text[begin + place + mark.len()..].trim_start();
             if !is_quoted || behind.is_empty() || behind.starts_with("<|start|>") {
                 return begin + place;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde_json::{Map, Value as Json};
 
-use super::fences::{Fence, without_indent};
+use super::fences::{Fence, open_quotes, without_indent};
 use super::harmony::message_length;
 use super::json::{first_json, whole_json};
 use super::marks::{AFTER_VALUES, DSML_INVOKE, MESSAGE_ENDS, NAMES, THOUGHTS};
@@ -76,12 +76,12 @@ pub(super) struct Scanner<'a> {
     is_quotation: bool,
 }
 
-/// The backquotes of a line up to a place.
+/// The code span at a place of a line.
 #[derive(Debug, Default)]
 struct Span {
     at: usize,
-    /// True if the runs of backquotes are odd in number.
-    is_open: bool,
+    /// The number of backquotes that have opened it; 0 if none is open.
+    quotes: usize,
 }
 
 /// An open fenced block.
@@ -340,15 +340,12 @@ impl<'a> Scanner<'a> {
     /// True if the part that begins here, and has just been read, is in a code span: a span is open before it in its line, and a
     /// backquote follows in the line. Backquotes in parts before it do not count.
     fn is_quoted(&mut self, begin: usize) -> bool {
-        let Span { at, is_open } = std::mem::take(&mut self.span);
-        let (from, mut is_open) = if at < self.kept { (self.kept, false) } else { (at, is_open) };
-        let bytes = self.text.as_bytes();
-        for at in from..begin {
-            let begins_run = bytes[at] == b'`' && (at == self.kept || bytes[at - 1] != b'`');
-            is_open = bytes[at] != b'\n' && is_open != begins_run;
-        }
-        self.span = Span { at: begin, is_open };
-        is_open && self.find("`").is_some_and(|quote| self.find("\n").is_none_or(|line_end| quote < line_end))
+        let Span { at, quotes } = std::mem::take(&mut self.span);
+        let (from, quotes) = if at < self.kept { (self.kept, 0) } else { (at, quotes) };
+        let quotes = open_quotes(&self.text[from..begin], quotes);
+        self.span = Span { at: begin, quotes };
+        quotes > 0
+            && self.find("`").is_some_and(|quote| self.find("\n").is_none_or(|line_end| quote < line_end))
     }
 }
 

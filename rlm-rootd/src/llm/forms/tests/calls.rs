@@ -62,6 +62,9 @@ fn what_is_not_a_call_is_text() {
         "<|channel|>final<|message|>So:\n```\n<|start|>assistant<|channel|>commentary to=functions.f<|message|>{}\n```\n<|end|>",
         "<|channel|>analysis<|message|>So:\n```\n<|channel|>commentary to=functions.f<|message|>{}\n```\n<|end|>",
         "<|channel|>analysis<|message|>So:\n> <|channel|>commentary to=functions.f<|message|>{}\n<|end|>",
+        "It is `` `<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>` `` then.",
+        "- ```xml\n  <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n  ```\n",
+        "10) ```\n    - ```\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n    ```\n",
         "> <think>hm</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
         "> <|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f<|message|>{}<|call|>",
         "> <|channel|>commentary to=functions.f<|message|>{\"code\": \"ls\"}<|call|>",
@@ -84,6 +87,7 @@ fn calls_beside_code_spans_are_calls() {
         |code: &str| format!("<tool_call>{{\"name\": \"f\", \"arguments\": \"{code}\"}}</tool_call>");
     for text in [
         format!("I run `f`: {}, then `g`.", call_of("`a`")),
+        format!("1. ```bash\n   ls\n   ```\n\n{}", call_of("")),
         format!("It has a ` in it. {}", call_of("")),
         format!("It has a ` in it.\n{} `", call_of("")),
         format!("{}{}{} `f`", call_of("```"), call_of("a"), call_of("`b`")),

@@ -98,6 +98,13 @@ fn arguments_are_lenient_json() {
 #[test]
 fn fenced_blocks_are_code_of_one_language() {
     let read = |text: &str| fenced(text, &["bash", "sh"], &["python", "py"]);
+    // Blocks of a list's items, whose code stands behind their marks.
+    for text in [
+        "1. ```bash\n   if a; then\n     b\n   fi\n   ```\n",
+        "- Do:\n  ```bash\n  if a; then\n    b\n  fi\n  ```\n",
+    ] {
+        assert_eq!(read(text), Fenced::Code("if a; then\n  b\nfi\n".to_owned()), "{text}");
+    }
     let code = |code: &str| Fenced::Code(code.to_owned());
     let other = |tag: &str| Fenced::OtherLanguage(tag.to_owned());
     for (text, expected) in [
@@ -106,7 +113,7 @@ fn fenced_blocks_are_code_of_one_language() {
             code("ls\necho '```'\n```\n"),
         ),
         ("```bash\r\nls\r\n```\r\n", code("ls\n")),
-        ("  ``` Bash \n  ls\n  ```", code("  ls\n")),
+        ("  ``` Bash \n  ls\n  ```", code("ls\n")),
         ("no code, and `ls` alone", Fenced::Nothing),
         ("```\nls\n```", Fenced::Nothing),
         ("```json\n{}\n```", Fenced::Nothing),

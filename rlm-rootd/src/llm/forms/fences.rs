@@ -85,7 +85,7 @@ impl<'a> Fence<'a> {
 }
 
 /// The text of a list's item behind its mark: `-`, `*`, `+`, `1.` or `1)` and white space. None if the line begins none.
-fn without_item(line: &str) -> Option<&str> {
+pub(super) fn without_item(line: &str) -> Option<&str> {
     let numbered = line.trim_start_matches(|char: char| char.is_ascii_digit());
     let marks: &[char] = if numbered.len() < line.len() { &['.', ')'] } else { &['-', '*', '+'] };
     let behind = numbered.strip_prefix(marks)?;

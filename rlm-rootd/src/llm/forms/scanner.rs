@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde_json::{Map, Value as Json};
 
-use super::fences::{Fence, open_quotes, without_indent};
+use super::fences::{Fence, open_quotes, without_indent, without_item};
 use super::harmony::message_length;
 use super::json::{first_json, whole_json};
 use super::marks::{AFTER_VALUES, DSML_INVOKE, MESSAGE_ENDS, NAMES, THOUGHTS};
@@ -113,7 +113,8 @@ impl<'a> Scanner<'a> {
         let mut at_line_start = true;
         while self.at < end {
             if at_line_start && (self.at == 0 || self.text.as_bytes()[self.at - 1] == b'\n') {
-                self.is_quotation = self.rest().trim_start_matches([' ', '\t']).starts_with('>');
+                let line = self.rest().trim_start_matches([' ', '\t']);
+                self.is_quotation = without_item(line).unwrap_or(line).starts_with('>');
             }
             at_line_start = (at_line_start && self.block_line(&mut block)) || self.step();
         }

@@ -65,6 +65,7 @@ fn what_is_not_a_call_is_text() {
         "It is `` `<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>` `` then.",
         "- ```xml\n  <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n  ```\n",
         "10) ```\n    - ```\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n    ```\n",
+        "1. > [TOOL_CALLS]f{\"code\":\"ls\"}",
         "> <think>hm</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
         "> <|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f<|message|>{}<|call|>",
         "> <|channel|>commentary to=functions.f<|message|>{\"code\": \"ls\"}<|call|>",

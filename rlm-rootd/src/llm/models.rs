@@ -334,7 +334,7 @@ impl Models {
             return self.read_pieces(response, bound, came).await;
         }
         // Blank lines, which keep a connection open, do not put the limit off.
-        let longest = if self.is_own { FOREVER } else { self.config.timeout.min(FOREVER) };
+        let longest = self.limit(1);
         let body = timeout_at(sent + longest, self.read(response)).await;
         let body = body.unwrap_or_else(|_| Err(self.silent(longest)));
         if let Ok(body) = &body
@@ -356,6 +356,11 @@ impl Models {
             usage.entry("cost").or_insert_with(|| cost.into());
         }
         Ok(reply)
+    }
+
+    /// So many times the limit of a request. Requests to a program of ours have none.
+    fn limit(&self, times: u32) -> Duration {
+        if self.is_own { FOREVER } else { self.config.timeout.saturating_mul(times).min(FOREVER) }
     }
 
     /// Reads a reply of status 200, which may still be an error. `text` has all texts of its pieces if it came in some.

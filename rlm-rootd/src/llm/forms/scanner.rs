@@ -261,8 +261,9 @@ impl<'a> Scanner<'a> {
             return false;
         }
         self.keep_text(begin);
-        self.thought_until(&[close]);
-        self.at = self.end.min(self.at + close.len());
+        let end = self.find(close).unwrap_or(self.end);
+        self.parts.push(Part::Thought(&self.text[self.at..end]));
+        self.at = self.end.min(end + close.len());
         self.kept = self.at;
         true
     }
@@ -272,13 +273,6 @@ impl<'a> Scanner<'a> {
         self.parts = vec![Part::Thought(&self.text[..mark])];
         self.kept = self.at;
         true
-    }
-
-    /// Adds a thought up to the first of these marks, or to the end.
-    fn thought_until(&mut self, marks: &[&'static str]) {
-        let end = self.find_any(marks).unwrap_or(self.end);
-        self.parts.push(Part::Thought(&self.text[self.at..end]));
-        self.at = end;
     }
 
     /// Reads a harmony message: a call, an analysis or text.

@@ -1,13 +1,12 @@
 //! Replies that come in pieces.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
 use serde_json::Value as Json;
 use tokio::time::{Instant, timeout_at};
 
-use super::{FOREVER, MAX_REPLY_BYTES, MAX_STREAM_BYTES, Models, Streaming, has_error, lacks_choices};
+use super::{MAX_REPLY_BYTES, MAX_STREAM_BYTES, Models, Streaming, has_error, lacks_choices};
 use crate::llm::api::Api;
 use crate::llm::error::SubCallError;
 use crate::llm::failure::{Cost, Failure, Retry, unusable};
@@ -39,9 +38,9 @@ impl Models {
         while let Some(pieces) = &mut unended.pieces {
             let next = response.chunk();
             let chunk = match pieces.until {
-                None => match timeout_at(pieces.heard + self.longest_silence(), next).await {
+                None => match timeout_at(pieces.heard + self.limit(KEPT_ALIVE), next).await {
                     Ok(chunk) => chunk.map_err(|error| self.broken(&error))?,
-                    Err(_) => return Err(self.silent(self.longest_silence())),
+                    Err(_) => return Err(self.silent(self.limit(KEPT_ALIVE))),
                 },
                 // The reply has ended and is paid for, whatever becomes of the connection. One whose response ends can be used again.
                 Some(until) => timeout_at(until, next).await.ok().and_then(Result::ok).flatten(),
@@ -52,12 +51,6 @@ impl Models {
             }
         }
         unended.pieces.take().expect("taken only here").end()
-    }
-
-    /// The longest time in which nothing of a reply comes, where the server keeps the connection open. That of a program of ours has no
-    /// limit.
-    fn longest_silence(&self) -> Duration {
-        if self.is_own { FOREVER } else { self.config.timeout.saturating_mul(KEPT_ALIVE).min(FOREVER) }
     }
 
     /// Reads the events of a reply that has come in whole.
@@ -96,7 +89,7 @@ impl<'a> StreamedReply<'a> {
     }
 
     fn add(&mut self, chunk: &[u8]) -> Result<(), Failure> {
-        let (mut ended, mut heard) = (Vec::new(), self.heard);
+        let mut ended = Vec::new();
         let is_document =
             !self.document.is_empty() || self.bytes == 0 && chunk.trim_ascii_start().starts_with(b"{");
         if is_document {
@@ -106,8 +99,8 @@ impl<'a> StreamedReply<'a> {
         }
         if is_document || self.events.is_within_data() {
             self.heard = Instant::now();
-            heard = self.heard;
         }
+        let heard = self.heard;
         self.bytes += chunk.len();
         if self.bytes > MAX_STREAM_BYTES || self.events.pending().max(self.document.len()) > MAX_REPLY_BYTES {
             return Err(unusable(format!("it is over {} MiB", MAX_STREAM_BYTES >> 20)));
@@ -118,7 +111,7 @@ impl<'a> StreamedReply<'a> {
         if !ended.is_empty() {
             let closing = if self.is_over { Some(CLOSING) } else { self.streamed.closing() };
             let until = closing.map(|closing| Instant::now() + closing);
-            // What says nothing new does not put it off.
+            // Pieces without anything new do not move the moment.
             let earlier = self.until.filter(|_| self.heard == heard);
             self.until = until.map(|until| earlier.map_or(until, |earlier| earlier.min(until)));
         }

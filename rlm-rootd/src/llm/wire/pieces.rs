@@ -145,7 +145,7 @@ fn choices(piece: &Json) -> impl Iterator<Item = &Json> {
 }
 
 /// True for a reason that is given: some servers send an empty one before.
-fn is_told(reason: &Json) -> bool {
+pub(super) fn is_told(reason: &Json) -> bool {
     !reason.is_null() && reason != ""
 }
 

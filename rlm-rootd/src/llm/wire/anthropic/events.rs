@@ -3,6 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use crate::llm::reply::count;
+use crate::llm::wire::pieces::is_told;
 
 /// Counts of the tokens of a prompt that are not in `input_tokens`.
 const CACHED: [&str; 2] = ["cache_read_input_tokens", "cache_creation_input_tokens"];
@@ -96,7 +97,6 @@ impl Events {
 
     /// True once the message has ended.
     pub(in crate::llm::wire) fn is_whole(&self) -> bool {
-        let is_told = |reason: &Json| !reason.is_null() && reason != "";
         self.has_stopped || self.message.get("stop_reason").is_some_and(is_told)
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use reqwest::header::{HeaderName, HeaderValue, InvalidHeaderValue};
 use reqwest::redirect::Policy;
+use reqwest::retry::never;
 use reqwest::{Client, ClientBuilder, Response, Url};
 
 use crate::proxy::Proxy;
@@ -14,7 +15,8 @@ use crate::proxy::Proxy;
 pub(crate) fn builder(socket: Option<&Path>) -> ClientBuilder {
     // A provider that was installed before stays, and works as well.
     drop(rustls::crypto::ring::default_provider().install_default());
-    let builder = Client::builder().redirect(Policy::none()).no_proxy();
+    // Its own retries are for HTTP/2, and copy each request.
+    let builder = Client::builder().redirect(Policy::none()).retry(never()).no_proxy();
     match socket {
         Some(path) => builder.unix_socket(path),
         None => builder,

@@ -167,6 +167,9 @@ pub fn reply_text(message: &Json) -> Option<String> {
     let text = message_text(message)?;
     let is_apart = reasoning_apart(message).is_some();
     let without = if is_apart { without_repeated_thoughts(&text) } else { without_thoughts(&text) };
+    if without.len() == text.len() {
+        return Some(text);
+    }
     Some(without.into_owned())
 }
 

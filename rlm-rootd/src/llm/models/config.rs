@@ -107,7 +107,8 @@ pub enum ModelsError {
 
 /// The headers of each request, without the key, which is only checked. A configured header replaces our own.
 pub(super) fn headers(config: &ModelsConfig, api: Api) -> Result<HeaderMap, ModelsError> {
-    let mut headers = HeaderMap::new();
+    // With room for the key and the ids: each request has a copy.
+    let mut headers = HeaderMap::with_capacity(16);
     if api == Api::Anthropic {
         let (name, version) = ANTHROPIC_VERSION;
         headers.insert(name, HeaderValue::from_static(version));

@@ -79,7 +79,30 @@ pub(crate) fn cut(text: &str, limit: usize) -> (String, u64) {
     kept.into_text()
 }
 
+/// Characters that are encoded at once of a text that is not ASCII.
+const CHUNK: usize = 1 << 20;
+
 /// [`cut`] of [`of_string`]: a text of gigabytes is not copied.
 pub(crate) fn cut_string(string: &Bound<'_, PyString>, limit: usize) -> (String, u64) {
-    string.to_str().map_or_else(|_surrogates| cut(&of_string(string), limit), |text| cut(text, limit))
+    let characters = string.as_any().len().unwrap_or_default();
+    let is_ascii = || string.call_method0("isascii").and_then(|is| is.is_truthy()).unwrap_or(false);
+    if characters <= CHUNK || is_ascii() {
+        return string
+            .to_str()
+            .map_or_else(|_surrogates| cut(&of_string(string), limit), |text| cut(text, limit));
+    }
+    let mut kept = HeadTail::new(limit);
+    for begin in (0..characters).step_by(CHUNK) {
+        let (begin, end) = (begin as isize, (begin + CHUNK) as isize);
+        // SAFETY: the object is a string; the call returns a new reference or null.
+        let part = unsafe {
+            Bound::from_owned_ptr_or_opt(string.py(), ffi::PyUnicode_Substring(string.as_ptr(), begin, end))
+        };
+        match part.as_ref().and_then(|part| part.cast::<PyString>().ok()) {
+            Some(part) => kept.push(of_string(part).as_bytes()),
+            // Python is out of memory, as it may be with texts of this size.
+            None => drop(PyErr::take(string.py())),
+        }
+    }
+    kept.into_text()
 }

@@ -74,6 +74,24 @@ fn a_long_result_keeps_head_and_tail() {
 }
 
 #[test]
+fn a_long_result_is_not_copied_whole() {
+    let mut worker = Worker::python();
+    worker.output(
+        "import resource\n\
+         peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n\
+         text = 'é' * 50_000_000\n\
+         class R:\n    def __repr__(self): return text\n\
+         before = peak()",
+    );
+    let response = worker.call_with("R()", json!({"max_output_bytes": 1000}));
+    assert_eq!(response.truncated, Some(Truncated { result: 100_000_000 - 1000, ..Truncated::default() }));
+    let result = response.result.unwrap();
+    assert!(result.starts_with("ééé") && result.ends_with("ééé"), "{result}");
+    let grown: u64 = worker.value("peak() - before").parse().unwrap();
+    assert!(grown < 50, "{grown} MB for 100 MB of text");
+}
+
+#[test]
 fn lone_surrogates_are_replaced() {
     let mut worker = Worker::python();
     assert_eq!(worker.value("'\\ud800'"), "'\\ud800'");

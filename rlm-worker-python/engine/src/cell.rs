@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rlm_core::protocol::Exception;
 
+use crate::compiled::code;
 use crate::eval::evaluate;
 use crate::{quiet, signals, text, variables};
 
@@ -103,14 +104,12 @@ impl Cells {
         glue.set_item("__name__", "rlm_cell_engine")?;
         glue.set_item("DEFINITIONS", DEFINITIONS)?;
         glue.set_item("NOTEBOOK", NOTEBOOK)?;
-        let compile = builtins.getattr("compile")?;
-        let code = compile.call1((GLUE, "<rlm>", "exec"))?;
-        evaluate(&code, &glue)?;
+        evaluate(&code(py, GLUE, "<rlm>")?, &glue)?;
         let fetch = |name: &str| glue.as_any().get_item(name).map(Bound::unbind);
         builtins.setattr("display", fetch("display")?)?;
         Ok(Self {
             namespace: py.import("__main__")?.dict().unbind(),
-            compile: compile.unbind(),
+            compile: builtins.getattr("compile")?.unbind(),
             statement: ast.getattr("Expr")?.unbind(),
             expression: ast.getattr("Expression")?.unbind(),
             move_to_written: fetch("move_to_written")?,

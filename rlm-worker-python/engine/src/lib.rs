@@ -6,8 +6,8 @@
 //!
 //! * `session`: the loop. Start reading there.
 //! * `cell`: a cell, from its source to its value or exception. `glue.py`: the parts of it that are Python. `definitions.py`:
-//!   what new processes of `multiprocessing` get. `notebook.py`: Python for IPython's syntax. `quiet`: compiling without
-//!   repeating a warning.
+//!   what new processes of `multiprocessing` get. `notebook.py`: Python for IPython's syntax. `compiled`:
+//!   those parts as the build has compiled them. `quiet`: compiling without repeating a warning.
 //! * `answer`, `text`: the answer and other values as text, whatever a cell made of them.
 //! * `signals`: the ways to interrupt a cell, and nothing but a cell. `streams`: descriptors 0, 1, 2 and `sys.std*`.
 //! * `guard_rails`, `jail`: refused modules, builtins and files.
@@ -20,6 +20,7 @@
 
 mod answer;
 mod cell;
+mod compiled;
 mod eval;
 mod final_functions;
 mod guard_rails;

@@ -19,6 +19,7 @@ use rlm_core::root_tool::{
 };
 use rlm_core::worker::settings::RootTools;
 
+use crate::compiled::code;
 use crate::eval::evaluate;
 
 /// Most idle connections that are kept: more threads seldom call at once.
@@ -60,8 +61,7 @@ pub(crate) fn add(namespace: &Bound<'_, PyDict>, settings: &RootTools) -> PyResu
     let glue = PyDict::new(py);
     glue.set_item("__builtins__", builtins.dict().copy()?)?;
     glue.set_item("__name__", "rlm_cell_engine")?;
-    let code = builtins.getattr("compile")?.call1((GLUE, FILE_NAME, "exec"))?;
-    evaluate(&code, &glue)?;
+    evaluate(&code(py, GLUE, FILE_NAME)?, &glue)?;
     let item = |name: &str| glue.as_any().get_item(name);
     let pair = match settings.serialization {
         Serialization::Pickle => item("pickling")?.call0()?,

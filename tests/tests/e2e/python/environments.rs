@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rlm_core::control::ControlDir;
 use rlm_core::protocol::Context;
+use rlm_tests::endpoint::ExistingEndpoint;
 use rlm_tests::{Setup, Worker, copy_program, default_python, program, pythons, skipped};
 use serde_json::Value;
 
@@ -40,10 +41,11 @@ fn the_namespace_begins_with_what_is_documented() {
     assert_eq!(worker.value(stack), "(None, [''], '__main__', True)");
 }
 
-/// A virtual environment made by `python -m venv`.
-fn make_venv(python: &Path, dir: &Path) {
+/// Makes a virtual environment by `python -m venv`, and returns the directory of its packages.
+fn make_venv(python: &Path, dir: &Path) -> PathBuf {
     let made = Command::new(python).args(["-m", "venv", "--without-pip"]).arg(dir).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    fs::read_dir(dir.join("lib")).unwrap().next().unwrap().unwrap().path().join("site-packages")
 }
 
 // Promise: In Python: one interpreter, yours, and one namespace.
@@ -52,9 +54,7 @@ fn a_virtual_environment_is_the_sessions_own() {
     for python in pythons() {
         let dir = tempfile::tempdir().unwrap();
         let venv = dir.path().join("venv");
-        make_venv(&python, &venv);
-        let site =
-            fs::read_dir(venv.join("lib")).unwrap().next().unwrap().unwrap().path().join("site-packages");
+        let site = make_venv(&python, &venv);
         fs::write(site.join("of_the_venv.py"), "x = 7\n").unwrap();
         let mut worker = Setup::of("rlm-worker-python").env("VIRTUAL_ENV", venv.display()).start();
         assert_eq!(worker.value("import of_the_venv; of_the_venv.x"), "7");
@@ -64,6 +64,21 @@ fn a_virtual_environment_is_the_sessions_own() {
         );
         assert_eq!(worker.value("import subprocess; subprocess.check_output(['python3', '-c', 'import of_the_venv; print(of_the_venv.x)'])"), "b'7\\n'");
     }
+}
+
+#[test]
+fn the_engine_is_compiled_already() {
+    let dir = tempfile::tempdir().unwrap();
+    let venv = dir.path().join("venv");
+    let site = make_venv(&default_python(), &venv);
+    let record = "import sys; sys.compiled = []; sys.addaudithook(lambda event, given: \
+                  event == 'compile' and sys.compiled.append(str(given[1])))\n";
+    fs::write(site.join("record.pth"), record).unwrap();
+    let endpoint = ExistingEndpoint::start();
+    let mut worker = endpoint.tools_for(Setup::python_at(&venv)).start();
+    let compiled =
+        "import sys; [name for name in sys.compiled if name.startswith('<rlm')], '<cell 1>' in sys.compiled";
+    assert_eq!(worker.value(compiled), "([], True)");
 }
 
 #[test]

@@ -256,8 +256,8 @@ memory = open('/proc/{pid}/mem', 'rb'); memory.seek(start); print(memory.read(en
     prints("command line", "print(open('/proc/{pid}/cmdline').read())", "86399"),
     seen("kill", "os.kill({pid}, 9)", |victim, _| !victim.lives()),
     seen("pidfd", "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)", |victim, _| !victim.lives()),
-    seen("priority", "os.setpriority(os.PRIO_PROCESS, {pid}, 5)", |victim, _| {
-        victim.proc("stat").rsplit(')').next().unwrap().split_whitespace().nth(16) == Some("5")
+    seen("priority", "os.setpriority(os.PRIO_PROCESS, {pid}, 19)", |victim, _| {
+        victim.proc("stat").rsplit(')').next().unwrap().split_whitespace().nth(16) == Some("19")
     }),
     seen("affinity", "os.sched_setaffinity({pid}, [0])", |victim, _| {
         victim.proc("status").contains("Cpus_allowed_list:\t0\n")

@@ -49,8 +49,8 @@ pub use llm::{
     ModelLimits, Models, ModelsConfig, ModelsError, NullContent, Recorder, ReplyEnd, Retries, RetryObserver,
     RootModel, Rules, ServerRules, Streaming, SubCallError, SubCallRecord, SubLlm, SubLlmError,
     SubLlmOptions, WrittenCall, arguments, call_arguments, check_sampling, fenced, image_urls, is_data_url,
-    is_same_model, message_text, new_call_id, reasoning_text, refusal, reply_text, thinking_budget, thoughts,
-    tool_named, without_thoughts, written_calls,
+    is_same_model, message_text, new_call_id, reasoning_text, refusal, repeats_thought, reply_text,
+    thinking_budget, thoughts, tool_named, without_thoughts, written_calls,
 };
 pub use log_lines::{LogLines, LogWriter};
 pub use mcp::{McpError, McpFileError, McpServer, McpServers, McpTransport, load_mcp_servers};

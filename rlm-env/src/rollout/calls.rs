@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use rlm_core::text::cut;
 use rlm_rootd::{
     ArgumentsFault, Fenced, ReplyEnd, Tool, WrittenCall, arguments, call_arguments, fenced, message_text,
-    new_call_id, refusal, reply_text, tool_named, without_thoughts, written_calls,
+    new_call_id, refusal, repeats_thought, reply_text, tool_named, without_thoughts, written_calls,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -95,6 +95,7 @@ pub(super) fn plain_text(reply: &Json, finish_reason: Option<&str>) -> Option<St
         || !written_calls(&message_text(reply).unwrap_or_default()).is_empty();
     let is_whole = ReplyEnd::of(finish_reason) != ReplyEnd::Paused && refusal(reply, finish_reason).is_none();
     let text = reply_text(reply).filter(|text| !text.trim().is_empty());
+    let text = text.filter(|_| !repeats_thought(reply, finish_reason));
     text.filter(|_| is_whole && !has_calls)
 }
 
@@ -124,7 +125,8 @@ impl CallableTools {
                 if let Some(words) = refusal {
                     return ReplyRequest::Nothing(NoCallReason::Refused(words));
                 }
-                let text = message_text(reply).unwrap_or_default();
+                let text = message_text(reply).filter(|_| !repeats_thought(reply, finish_reason));
+                let text = text.unwrap_or_default();
                 match self.in_text(&text, turn, cut) {
                     Ok(calls) => calls,
                     Err(reason) => return ReplyRequest::Nothing(reason),

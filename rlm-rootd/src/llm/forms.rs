@@ -18,6 +18,7 @@ use self::scanner::{Part, parts};
 pub use self::written::WrittenCall;
 
 mod apart;
+mod cursor;
 mod fences;
 mod harmony;
 mod json;

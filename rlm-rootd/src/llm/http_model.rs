@@ -183,7 +183,7 @@ fn kind(error: &SubCallError, deadline: Instant) -> ModelErrorKind {
         SubCallError::Status { status: 413, message } if !ErrorKind::NotContextFull.is_of(message) => {
             ModelErrorKind::TooLong
         }
-        SubCallError::Status { status: 400 | 422 | 500, message }
+        SubCallError::Status { status: 400 | 422 | 500 | 502 | 503, message }
             if ErrorKind::ContextFull.is_of(message) =>
         {
             ModelErrorKind::TooLong

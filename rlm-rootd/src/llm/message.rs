@@ -179,6 +179,14 @@ pub fn reasoning_text(message: &Json) -> Option<String> {
     reasoning_apart(message).or_else(|| Some(thoughts(&message_text(message)?)?.trim().to_owned()))
 }
 
+/// True for a reply that was cut off within its thought, if the server has sent the thought again as the text (jundot/omlx#2457).
+#[must_use]
+pub fn repeats_thought(message: &Json, finish_reason: Option<&str>) -> bool {
+    ReplyEnd::of(finish_reason).is_cut()
+        && reasoning_apart(message)
+            .is_some_and(|thought| message_text(message).is_some_and(|text| text.trim() == thought))
+}
+
 /// The readable reasoning beside the text of a reply. Servers put it into fields of their own or into blocks; the first of these
 /// places that has any counts, since some repeat it in a second one.
 fn reasoning_apart(message: &Json) -> Option<String> {
@@ -255,6 +263,20 @@ pub fn call_arguments(call: &Json) -> Cow<'_, str> {
         Some(Json::String(text)) if text.trim().is_empty() => "{}".into(),
         Some(Json::String(text)) => text.into(),
         Some(other) => other.to_string().into(),
+    }
+}
+
+/// True for a name that every server takes.
+pub(super) fn is_plain_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+}
+
+/// True for a call whose arguments are no JSON object, as they came. Calls without any may have an empty text.
+pub(super) fn has_broken_arguments(call: &Json) -> bool {
+    match call.pointer("/function/arguments") {
+        Some(Json::String(text)) => serde_json::from_str::<Map<String, Json>>(text).is_err(),
+        arguments => !arguments.is_some_and(Json::is_object),
     }
 }
 

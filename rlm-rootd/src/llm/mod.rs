@@ -57,7 +57,9 @@ pub use forms::{
 pub use http_model::HttpModel;
 pub use key::Key;
 pub use limits::{ModelLimits, is_same_model};
-pub use message::{ChatMessage, call_arguments, message_text, reasoning_text, refusal, reply_text};
+pub use message::{
+    ChatMessage, call_arguments, message_text, reasoning_text, refusal, repeats_thought, reply_text,
+};
 pub use models::{Models, ModelsConfig, ModelsError, Streaming};
 pub use record::{Recorder, SubCallRecord};
 pub use reply_end::ReplyEnd;

@@ -93,6 +93,8 @@ pub struct Models {
     /// True while replies are asked for in pieces.
     streams: AtomicBool,
     streaming: Mutex<Streaming>,
+    /// Number of the last streamed replies, one after the other, whose calls have lost their arguments.
+    lost_arguments: AtomicU64,
     /// Number of requests that were sent, without those for lists.
     sent: AtomicU64,
     /// One permit per request under way.
@@ -130,7 +132,7 @@ impl Models {
         let running = Semaphore::new(config.parallelism.min(Semaphore::MAX_PERMITS));
         let streams = AtomicBool::new(config.stream && !is_own);
         let (rules, owner, listed) = (RwLock::default(), OnceLock::new(), RwLock::default());
-        let (streaming, sent) = (Mutex::default(), AtomicU64::new(0));
+        let (streaming, sent, lost_arguments) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
         Ok(Self {
             config,
             api,
@@ -144,6 +146,7 @@ impl Models {
             is_own,
             streams,
             streaming,
+            lost_arguments,
             sent,
             running,
         })
@@ -262,7 +265,10 @@ impl Models {
                 self.note_streaming(Streaming::WithoutUsage);
                 self.stop_streaming("streamed replies have no usage");
             }
-            return replied.map(|reply| Reply { adapted: body.adapted, ..reply });
+            if streams && let Ok(reply) = &replied {
+                self.watch_arguments(reply, fields);
+            }
+            return replied.map(|reply| Reply { adapted: body.adapted, ..reply }.cut_at(bound));
         }
     }
 

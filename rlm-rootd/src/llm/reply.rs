@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::error::SubCallError;
 use super::estimate::text_tokens;
-use super::message::{refusal, reply_text};
+use super::message::{refusal, repeats_thought, reply_text};
 use super::reply_end::ReplyEnd;
 use crate::ledger::{Estimate, Usage};
 
@@ -142,6 +142,28 @@ impl Reply {
         Self { body, adapted: Vec::new() }
     }
 
+    /// The reply, as cut off if it ends at the bound. Some servers give another reason: `tool_calls` for a call that the bound has cut
+    /// (vllm-project/vllm#53269), `stop` (BerriAI/litellm#25825), `completed` (unslothai/unsloth#10177).
+    pub(super) fn cut_at(mut self, bound: Option<u64>) -> Self {
+        let reported = self.reported_usage().and_then(|usage| count(usage.get("completion_tokens")?));
+        let end = self.end();
+        if reported.is_none() || reported != bound || !matches!(end, ReplyEnd::Done) {
+            return self;
+        }
+        if let Some(Json::Array(choices)) = self.body.get_mut("choices")
+            && let [choice] = choices.as_mut_slice()
+            && choice.is_object()
+        {
+            let told = choice["finish_reason"].as_str().unwrap_or_default();
+            let tokens = bound.unwrap_or_default();
+            self.adapted.push(format!(
+                "the reply has all of its {tokens} tokens, so it counts as cut off, although the server says {told:?}"
+            ));
+            choice["finish_reason"] = "length".into();
+        }
+        self
+    }
+
     /// The message of the first choice.
     pub(super) fn message(&self) -> Result<&Json, SubCallError> {
         let malformed = |what: &str| Err(SubCallError::Malformed(what.to_owned()));
@@ -186,6 +208,7 @@ impl Reply {
         }
         let text = reply_text(message)
             .ok_or_else(|| SubCallError::Malformed("its content is not text".to_owned()))?;
+        let text = if repeats_thought(message, self.finish_reason()) { String::new() } else { text };
         if !text.trim().is_empty() {
             return Ok(ReplyContent::Text(text));
         }
@@ -348,6 +371,40 @@ mod tests {
         assert!(usage(Json::Null).is_estimated);
         let zeros = usage(json!({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}));
         assert_eq!((zeros.is_estimated, zeros.prompt_tokens), (true, estimate.prompt_tokens));
+    }
+
+    #[test]
+    fn a_reply_that_ends_at_its_bound_is_cut_whatever_the_server_says() {
+        let reply = |reason: &str, tokens: u64| {
+            let choice = json!({"message": {"content": "a"}, "finish_reason": reason});
+            Reply::new(
+                json!({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": tokens}}),
+            )
+        };
+        for (reason, tokens, bound, end, notes) in [
+            ("tool_calls", 4096, Some(4096), ReplyEnd::Cut, 1),
+            ("stop", 4096, Some(4096), ReplyEnd::Cut, 1),
+            ("length", 4096, Some(4096), ReplyEnd::Cut, 0),
+            ("content_filter", 4096, Some(4096), ReplyEnd::Filtered, 0),
+            ("stop", 4095, Some(4096), ReplyEnd::Done, 0),
+            ("stop", 4097, Some(4096), ReplyEnd::Done, 0),
+            ("stop", 4096, None, ReplyEnd::Done, 0),
+        ] {
+            let reply = reply(reason, tokens).cut_at(bound);
+            assert_eq!((reply.end(), reply.adapted.len()), (end, notes), "{reason} {tokens} {bound:?}");
+        }
+    }
+
+    #[test]
+    fn a_thought_that_is_sent_again_as_text_is_none() {
+        let reply = |reason: &str, content: &str| {
+            let message = json!({"reasoning_content": "I run `ls`.", "content": content});
+            Reply::new(json!({"choices": [{"message": message, "finish_reason": reason}]})).said(false)
+        };
+        assert!(matches!(reply("length", "I run `ls`.\n"), Err(SubCallError::NoTextWithinTokens)));
+        for (reason, content) in [("stop", "I run `ls`."), ("length", "I run")] {
+            assert!(matches!(reply(reason, content), Ok(ReplyContent::Text(text)) if text == content));
+        }
     }
 
     #[test]

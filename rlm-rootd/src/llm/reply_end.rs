@@ -12,6 +12,8 @@ const ENDS: &[(&str, ReplyEnd)] = &[
     // Mistral (mistralai/client-python, `ChatCompletionChoice.finish_reason`).
     ("model_length", Cut),
     ("model_context_window_exceeded", WindowFull),
+    // MiMo's `repetition_truncation` (XiaomiMiMo/MiMo#98), and vLLM's `repetition` (BerriAI/litellm#27101).
+    ("repetition", Cut),
     ("content_filter", Filtered),
     ("safety", Filtered),
     ("image_safety", Filtered),
@@ -94,6 +96,7 @@ mod tests {
             ("length", Cut),
             ("MAX_TOKENS", Cut),
             ("model_length", Cut),
+            ("repetition_truncation", Cut),
             ("model_context_window_exceeded", WindowFull),
             ("SAFETY", Filtered),
             ("content_filter: PROHIBITED_CONTENT", Filtered),

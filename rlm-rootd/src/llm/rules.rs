@@ -211,6 +211,12 @@ pub struct Rules {
     /// True if the server refuses calls without ids, so that they get ours.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fill_ids: bool,
+    /// True if the server refuses the ids of calls, so that all get ours.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub new_ids: bool,
+    /// True if the server refuses names of functions with other signs than letters, digits, `_` and `-`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub plain_names: bool,
     /// True if the server refuses replies without `reasoning_content`, so that those of other models get a blank one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fill_reasoning: bool,
@@ -369,6 +375,8 @@ impl Rules {
         self.omit_empty_calls |= others.omit_empty_calls;
         self.name_answers |= others.name_answers;
         self.fill_ids |= others.fill_ids;
+        self.new_ids |= others.new_ids;
+        self.plain_names |= others.plain_names;
         self.fill_reasoning |= others.fill_reasoning;
         self.join_users |= others.join_users;
         self.system_as_user |= others.system_as_user;
@@ -401,6 +409,8 @@ impl Rules {
         self.call_fields.is_some()
             || self.arguments.is_some()
             || self.fill_ids
+            || self.new_ids
+            || self.plain_names
             || !self.first_call_signature.is_empty()
             || !self.omit_from_replies.is_empty()
     }

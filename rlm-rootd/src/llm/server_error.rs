@@ -46,6 +46,11 @@ const OWN_FIELDS: [&str; 26] = [
 const MESSAGES: [&str; 6] =
     ["/error/message", "/error", "/message", "/error_message", "/detail", "/base_resp/status_msg"];
 
+/// Words before what an error repeats of a reply that the server could not read, and those behind it: llama.cpp
+/// (ggml-org/llama.cpp#20260), Ollama (ollama/ollama#12064).
+const AROUND_REPLY: [(&str, Option<&str>); 2] =
+    [("failed to parse input at pos ", None), ("error parsing tool call: raw=", Some(", err="))];
+
 /// The statuses of errors in replies of status 200 that tell none, by their words.
 const BY_WORDS: [(ErrorKind, StatusCode); 4] = [
     (ErrorKind::ContextFull, StatusCode::BAD_REQUEST),
@@ -75,7 +80,7 @@ impl ServerError {
         let json = serde_json::from_slice(body).ok();
         json.and_then(|json| Self::read(&json, false)).unwrap_or_else(|| {
             let text = String::from_utf8_lossy(body);
-            let text = page_title(&text).unwrap_or_else(|| text.into_owned());
+            let text = page_title(&text).unwrap_or_else(|| without_reply(&text));
             let (words, pause) = (text.clone(), told_pause(&text));
             Self { message: text, words, status: None, is_in_reply: false, pause }
         })
@@ -114,6 +119,7 @@ fn own_words(json: &Json) -> Option<Json> {
             let inner = serde_json::from_str(text).ok().and_then(|inner| own_words(&inner));
             Some(inner.unwrap_or_else(|| json.clone()))
         }
+        Json::String(text) => Some(without_reply(text).into()),
         Json::Array(items) => {
             let items: Vec<_> = items.iter().filter_map(own_words).collect();
             (!items.is_empty()).then(|| items.into())
@@ -126,6 +132,17 @@ fn own_words(json: &Json) -> Option<Json> {
         }
         other => Some(other.clone()),
     }
+}
+
+/// A text without what it repeats of a reply.
+fn without_reply(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let found = AROUND_REPLY
+        .into_iter()
+        .find_map(|(before, behind)| Some((lower.find(before)? + before.len(), behind)));
+    let Some((begin, behind)) = found else { return text.to_owned() };
+    let end = behind.and_then(|behind| lower.rfind(behind)).unwrap_or(text.len());
+    format!("{}…{}", &text[..begin], &text[end.max(begin)..])
 }
 
 /// The text for people.
@@ -271,6 +288,27 @@ mod tests {
             let told = told(&document);
             assert!(!told.words.contains("balance") && !told.message.contains("balance"), "{told:?}");
             assert_eq!(told.pause, None, "{told:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_error_repeats_of_a_reply_is_left_unread() {
+        let code = "grep 'insufficient_quota' log; try again in 9s";
+        for (message, said) in [
+            (format!("Failed to parse input at pos 12: <tool_call>{code}"), "Failed to parse input at pos …"),
+            (
+                format!("error parsing tool call: raw='{code}', err=unexpected end of JSON input"),
+                "error parsing tool call: raw=…, err=unexpected end of JSON input",
+            ),
+        ] {
+            for body in [json!({"error": {"code": 500, "message": message}}).to_string(), message] {
+                let error = ServerError::of_body(body.as_bytes());
+                assert_eq!((error.message.as_str(), error.pause), (said, None), "{body}");
+                assert!(
+                    !error.words.contains("quota") && ErrorKind::BadCall.is_of(&error.words),
+                    "{error:?}"
+                );
+            }
         }
     }
 

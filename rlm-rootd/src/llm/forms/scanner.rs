@@ -3,13 +3,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use serde_json::{Map, Value as Json};
-
 use super::fences::{Fence, open_quotes, without_indent, without_item};
 use super::harmony::message_length;
-use super::json::{first_json, whole_json};
-use super::marks::{AFTER_VALUES, DSML_INVOKE, MESSAGE_ENDS, NAMES, THOUGHTS};
-use super::written::{WrittenCall, checked, without_breaks};
+use super::marks::{DSML_INVOKE, MESSAGE_ENDS, NAMES, THOUGHTS};
+use super::written::{WrittenCall, checked};
 
 /// Longest name of a tool or parameter, and longest header of a harmony message, in bytes.
 pub(super) const NEAR_BYTES: usize = 256;
@@ -36,6 +33,10 @@ pub(super) const CALLS: &[(&str, &str, CallReader)] = &[
     ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", |scanner, close| scanner.deepseek(close)),
 ];
 
+/// Marks before the first of several calls, and before harmony messages.
+const SECTIONS: [&str; 4] =
+    ["<｜tool▁calls▁begin｜>", "<|tool_calls_section_begin|>", "<|start|>", "<|channel|>"];
+
 /// A part of a reply.
 #[derive(Debug)]
 pub(super) enum Part<'a> {
@@ -58,22 +59,26 @@ pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
 /// Splits a text into parts, in linear time: values are read once, searches are remembered, and JSON ends at the first mark
 /// outside of a string.
 pub(super) struct Scanner<'a> {
-    text: &'a str,
+    pub(super) text: &'a str,
     /// The text in lower case, byte by byte.
     lower: String,
     pub(super) at: usize,
     /// End of the stretch that is scanned.
-    end: usize,
+    pub(super) end: usize,
     /// Start of the text that is not yet in `parts`.
     kept: usize,
     parts: Vec<Part<'a>>,
     /// End of the last value that was read, even if its call could not be. No call begins before this.
-    values_end: usize,
+    pub(super) values_end: usize,
     /// The last search for each mark: its start and its result.
-    found: HashMap<&'static str, (usize, Option<usize>)>,
+    pub(super) found: HashMap<&'static str, (usize, Option<usize>)>,
     span: Span,
     /// True in a line of a quotation, as Markdown writes them: calls in it are text.
     is_quotation: bool,
+    /// The last block that has begun behind other text of its line, with the line that closes it.
+    inline_block: Range<usize>,
+    /// The next fence that begins a line is not before this.
+    fence_free: usize,
 }
 
 /// The code span at a place of a line.
@@ -104,6 +109,8 @@ impl<'a> Scanner<'a> {
             found: HashMap::new(),
             span: Span::default(),
             is_quotation: false,
+            inline_block: 0..0,
+            fence_free: 0,
         }
     }
 
@@ -115,11 +122,42 @@ impl<'a> Scanner<'a> {
             if at_line_start && (self.at == 0 || self.text.as_bytes()[self.at - 1] == b'\n') {
                 let line = self.rest().trim_start_matches([' ', '\t']);
                 self.is_quotation = without_item(line).unwrap_or(line).starts_with('>');
+                if block.is_none() && self.at >= self.inline_block.end {
+                    self.find_inline_block();
+                }
             }
-            at_line_start = (at_line_start && self.block_line(&mut block)) || self.step();
+            let may_be_fence = at_line_start && !self.inline_block.contains(&self.at);
+            at_line_start = (may_be_fence && self.block_line(&mut block)) || self.step();
         }
         self.keep_text(end);
         self.end = outer;
+    }
+
+    /// Looks for a block that begins in this line, behind other text: at the end of the line are backquotes and a tag, and the next fence
+    /// closes it.
+    fn find_inline_block(&mut self) {
+        let line = self.rest().split('\n').next().unwrap_or_default();
+        let tag = line.rsplit('`').next().unwrap_or_default();
+        let before = line[..line.len() - tag.len()].trim_end_matches('`');
+        let quotes = open_quotes(&line[..line.len() - tag.len()], 0);
+        if quotes < 3
+            || tag.trim_end().contains(|char: char| !char.is_alphanumeric())
+            || Fence::of(line).is_some()
+        {
+            return;
+        }
+        let mut at = (self.at + line.len() + 1).max(self.fence_free);
+        while let Some(line) = self.text.get(at..self.end).and_then(|rest| rest.split_inclusive('\n').next())
+        {
+            if let Some(fence) = Fence::of(line) {
+                if fence.closes_run('`', quotes) {
+                    self.inline_block = self.at + before.len()..at + line.len();
+                }
+                break;
+            }
+            at += line.len();
+        }
+        self.fence_free = at;
     }
 
     /// Reads a line that is a fence or in a block. False if it is neither.
@@ -133,6 +171,10 @@ impl<'a> Scanner<'a> {
         match (block.as_mut(), fence) {
             (None, Some(fence)) => *block = Some(Block { fence, has_thought: false }),
             (Some(open), Some(fence)) if fence.closes(open.fence) => *block = None,
+            (Some(open), _) if let Some(call) = call_behind_fence(begin, line, open.fence) => {
+                self.at = call;
+                *block = None;
+            }
             (Some(open), _) if !open.has_thought => match self.closing_mark(begin, line, Some(open.fence)) {
                 Some(mark) => {
                     self.at = mark.end;
@@ -186,7 +228,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// The text in which a mark of thoughts is looked for.
-    fn in_any_case(&self, mark: &str) -> &str {
+    pub(super) fn in_any_case(&self, mark: &str) -> &str {
         let is_name = NAMES.iter().any(|(open, close)| [*open, *close].contains(&mark));
         if is_name || mark.bytes().any(|byte| byte.is_ascii_uppercase()) { self.text } else { &self.lower }
     }
@@ -305,7 +347,9 @@ impl<'a> Scanner<'a> {
                 self.parts.push(Part::Thought(""));
                 self.kept = self.at;
                 let end = self.at + message_length(self.rest());
+                let is_quotation = self.is_quotation;
                 self.scan(end);
+                self.is_quotation = is_quotation;
             }
             _ => return None,
         }
@@ -332,9 +376,12 @@ impl<'a> Scanner<'a> {
         self.kept = self.at;
     }
 
-    /// True if the part that begins here, and has just been read, is in a code span: a span is open before it in its line, and a
+    /// True if the part that begins here, and has just been read, is in a block that began within a line, or in a code span: a span is open before it in its line, and a
     /// backquote follows in the line. Backquotes in parts before it do not count.
     fn is_quoted(&mut self, begin: usize) -> bool {
+        if self.inline_block.contains(&begin) {
+            return true;
+        }
         let Span { at, quotes } = std::mem::take(&mut self.span);
         let (from, quotes) = if at < self.kept { (self.kept, 0) } else { (at, quotes) };
         let quotes = open_quotes(&self.text[from..begin], quotes);
@@ -344,108 +391,13 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The pieces of calls.
-impl<'a> Scanner<'a> {
-    pub(super) fn rest(&self) -> &'a str {
-        &self.text[self.at..self.end]
-    }
-
-    /// Skips a mark and the white space before it, or nothing.
-    pub(super) fn skip(&mut self, mark: &str) -> bool {
-        let behind = self.rest().trim_start().strip_prefix(mark);
-        self.at = behind.map_or(self.at, |behind| self.end - behind.len());
-        behind.is_some()
-    }
-
-    /// Skips a mark behind line breaks, some of which GLM writes as a backslash and an `n`.
-    pub(super) fn skip_breaks(&mut self, mark: &str) -> bool {
-        while self.skip("\\n") {}
-        self.skip(mark)
-    }
-
-    /// The text before a mark, if that is near.
-    pub(super) fn until(&mut self, mark: &str) -> Option<&'a str> {
-        let near = &self.rest()[..self.rest().floor_char_boundary(NEAR_BYTES)];
-        let (before, _) = near.split_once(mark)?;
-        self.at += before.len() + mark.len();
-        Some(before)
-    }
-
-    /// The text before the first of these characters, if that is near.
-    pub(super) fn before<const N: usize>(&mut self, chars: [char; N]) -> Option<&'a str> {
-        let near = &self.rest()[..self.rest().floor_char_boundary(NEAR_BYTES)];
-        let before = &near[..near.find(chars)?];
-        self.at += before.len();
-        Some(before)
-    }
-
-    fn find_any(&mut self, marks: &[&'static str]) -> Option<usize> {
-        marks.iter().filter_map(|mark| self.find(mark)).min()
-    }
-
-    /// The next place of a mark. The end of a value is found only where a value can end.
-    fn find(&mut self, mark: &'static str) -> Option<usize> {
-        let (text, from) = (self.text, self.at);
-        let known = self.found.get(mark).copied();
-        let known = known.filter(|(start, found)| *start <= from && found.is_none_or(|found| from <= found));
-        let known = known.unwrap_or_else(|| {
-            let after = AFTER_VALUES.iter().find(|(end, _)| *end == mark).map(|(_, after)| *after);
-            let is_of_thought = THOUGHTS.iter().any(|(_, close)| *close == mark);
-            let searched = if is_of_thought { self.in_any_case(mark) } else { text };
-            let mut places = searched[from..].match_indices(mark).map(|(place, _)| from + place);
-            let found = places.find(|place| {
-                let behind = text[place + mark.len()..].trim_start();
-                after.is_none_or(|after| after.iter().any(|after| behind.starts_with(after)))
-            });
-            (from, found)
-        });
-        self.found.insert(mark, known);
-        known.1.filter(|found| found + mark.len() <= self.end)
-    }
-
-    pub(super) fn value(&mut self, close: &'static str) -> Option<&'a str> {
-        let end = self.find(close)?;
-        let value = &self.text[self.at..end];
-        self.at = end + close.len();
-        self.values_end = self.at;
-        Some(value)
-    }
-
-    /// Named parameters as a JSON object. Without the tool's schema, values are strings, unless an attribute says so.
-    pub(super) fn parameters(&mut self, open: &str, close: &'static str) -> Option<String> {
-        let mut parameters = Map::new();
-        while self.skip(open) {
-            let head = self.until(">")?;
-            let (key, attributes) = head.split_once('"').unwrap_or((head, ""));
-            let value = self.value(close)?;
-            let value = match attributes.trim() {
-                r#"string="true""# => value.into(),
-                r#"string="false""# => whole_json(value).unwrap_or_else(|_| value.into()),
-                _ => without_breaks(value).into(),
-            };
-            if parameters.insert(checked(key)?, value).is_some() {
-                return None;
-            }
-        }
-        Some(Json::Object(parameters).to_string())
-    }
-
-    /// A JSON object as written, or the faulty text before the closing mark, so that the model learns of the fault.
-    pub(super) fn payload(&mut self, closes: &[&'static str]) -> Option<String> {
-        self.object().or_else(|| {
-            let end = self.find_any(closes)?;
-            let written = self.text[self.at..end].trim();
-            self.at = end;
-            Some(written.to_owned())
-        })
-    }
-
-    pub(super) fn object(&mut self) -> Option<String> {
-        let (json, bytes) = first_json(self.rest())?;
-        let written = json.is_object().then(|| self.rest()[..bytes].trim_start())?;
-        self.at += bytes;
-        Some(written.to_owned())
-    }
+/// The place of a call directly behind the fence that closes the open block (DeepSeek, ollama/ollama#14360).
+fn call_behind_fence(begin: usize, line: &str, open: Fence<'_>) -> Option<usize> {
+    let code = without_indent(line);
+    let behind = code.trim_start_matches(open.char);
+    let is_call =
+        || CALLS.iter().map(|(mark, ..)| mark).chain(&SECTIONS).any(|mark| behind.starts_with(mark));
+    (code.len() - behind.len() >= open.length && is_call()).then(|| begin + line.len() - behind.len())
 }
 
 /// True if the end of this part of a line of code is in quotes. The apostrophe of a word is not a quote.

@@ -57,8 +57,10 @@ impl Models {
         let has_no_credit = passes.is_none() && is_of(ErrorKind::NoCredit);
         let message = if has_no_credit { format!("{message} ({NO_CREDIT})") } else { message };
         let message = self.naming_proxy(message);
+        // LiteLLM has a 503 for a prompt that the servers behind it have refused (earendil-works/pi#4563).
+        let is_too_long = || matches!(status.as_u16(), 502 | 503) && is_of(ErrorKind::ContextFull);
         let is_own_fault = matches!(status.as_u16(), 500 | 501);
-        let retry = if has_no_credit || is_own_fault && is_refusal() {
+        let retry = if has_no_credit || is_own_fault && is_refusal() || is_too_long() {
             Retry::Never
         } else if may_pass(status) || is_of(ErrorKind::Overloaded) {
             Retry::After(asked.or(error.pause).or(passes))

@@ -3,14 +3,16 @@
 use std::sync::atomic::Ordering;
 
 use reqwest::{Response, StatusCode};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use tokio::time::{Instant, timeout_at};
 
 use super::{MAX_REPLY_BYTES, MAX_STREAM_BYTES, Models, Streaming, has_error, lacks_choices};
 use crate::llm::api::Api;
 use crate::llm::error::SubCallError;
 use crate::llm::failure::{Cost, Failure, Retry, unusable};
+use crate::llm::message::{call_arguments, has_broken_arguments};
 use crate::llm::reply::{Came, Reply};
+use crate::llm::reply_end::ReplyEnd;
 use crate::llm::server_error::ServerError;
 use crate::llm::sse;
 use crate::llm::wire::{CLOSING, Streamed};
@@ -24,6 +26,9 @@ const LEAST_BYTES: u64 = 64 << 10;
 /// Number of times that the limit of a silence is as long where a server keeps the connection open by comments and events without
 /// anything of the reply: OpenRouter and DeepSeek do so while a request waits in their queues, for minutes.
 const KEPT_ALIVE: u32 = 2;
+
+/// Number of replies, one after the other, whose calls have lost their arguments.
+const MOST_LOST: u64 = 2;
 
 impl Models {
     /// Reads a reply that comes as events, each with a piece of it.
@@ -59,6 +64,34 @@ impl Models {
         pieces.add(body)?;
         pieces.end()
     }
+}
+
+impl Models {
+    /// Asks for whole replies once the arguments of calls are lost in streams, again and again: vLLM's parsers lose them there
+    /// (vllm-project/vllm#31501, #45256).
+    pub(super) fn watch_arguments(&self, reply: &Reply, fields: &Map<String, Json>) {
+        let calls = || reply.message().ok()?.get("tool_calls")?.as_array().filter(|calls| !calls.is_empty());
+        let Some(calls) = calls().filter(|_| reply.end() == ReplyEnd::Done) else { return };
+        if !calls.iter().any(|call| lacks_arguments(call, fields)) {
+            self.lost_arguments.store(0, Ordering::Relaxed);
+        } else if self.lost_arguments.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_LOST {
+            self.stop_streaming("arguments of calls are lost in streamed replies");
+        }
+    }
+}
+
+/// True for a call without arguments that its tool needs, or with arguments that are no object.
+fn lacks_arguments(call: &Json, fields: &Map<String, Json>) -> bool {
+    let name = &call["function"]["name"];
+    let tools = fields.get("tools").and_then(Json::as_array);
+    let needs_some = || {
+        let mut functions = tools.into_iter().flatten().map(|tool| &tool["function"]);
+        let function = functions.find(|function| function["name"] == *name);
+        function
+            .and_then(|function| function["parameters"]["required"].as_array())
+            .is_some_and(|names| !names.is_empty())
+    };
+    has_broken_arguments(call) || needs_some() && call_arguments(call).trim() == "{}"
 }
 
 /// A reply that comes as events, each with a piece of it.

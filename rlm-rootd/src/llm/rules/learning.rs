@@ -8,7 +8,7 @@ use super::{
 };
 use crate::llm::api::Api;
 use crate::llm::estimate::{NATIVE, native};
-use crate::llm::message::{ChatMessage, call_arguments, says_nothing};
+use crate::llm::message::{ChatMessage, has_broken_arguments, is_plain_name, says_nothing};
 
 /// Fields that we add to requests and that can be left out. What a user sets is never left out.
 const OPTIONAL: [&str; 5] = ["stream_options", "tool_choice", "include", "return_token_ids", "logprobs"];
@@ -39,8 +39,9 @@ const REFUSING: [&str; 17] = [
 /// less than or equal to `8192`" and Cohere's "max tokens must be less than or equal to 4096", DeepSeek's "the valid range of max_tokens
 /// is [1, 8192]", DashScope's "Range of max_tokens should be [1, 8192]" (anomalyco/opencode#40770), Volcengine's "The parameter `max_tokens`
 /// specified in the request are not valid: integer above maximum value, expected a value <= 12288" (decolua/9router#2460), Bedrock's "The
-/// maximum tokens you requested exceeds the model limit of 4096" (langgenius/dify#10390: 4096 passes).
-const BEFORE_LONGEST: [&str; 7] = [
+/// maximum tokens you requested exceeds the model limit of 4096" (langgenius/dify#10390: 4096 passes), DeepInfra's "max_tokens=131072 cannot be greater than
+/// max_model_len=max_total_tokens=28672" (HeyPuter/puter#3564).
+const BEFORE_LONGEST: [&str; 8] = [
     " > ",
     "supports at most ",
     "less than or equal to ",
@@ -48,6 +49,7 @@ const BEFORE_LONGEST: [&str; 7] = [
     "range of max_tokens should be [1, ",
     "expected a value <= ",
     "exceeds the model limit of ",
+    "cannot be greater than max_model_len=max_total_tokens=",
 ];
 
 /// Words of Vertex before the shortest completion that is too long: "maxOutputTokens value of 65537 but the supported range is from 1
@@ -55,7 +57,8 @@ const BEFORE_LONGEST: [&str; 7] = [
 const BEFORE_TOO_LONG: &str = "(inclusive) to ";
 
 /// Names of the bound on a completion in errors about its value.
-const NAMES_OF_BOUND: [&str; 5] = [BOUNDS[0], BOUNDS[1], "max tokens", "maximum tokens", "maxoutputtokens"];
+const NAMES_OF_BOUND: [&str; 6] =
+    [BOUNDS[0], BOUNDS[1], "max_output_tokens", "max tokens", "maximum tokens", "maxoutputtokens"];
 
 /// Fields of replies that every server takes back.
 const COMMON: [&str; 4] = ["role", "content", "tool_calls", "function_call"];
@@ -74,7 +77,7 @@ impl Rules {
         of_fields
             .or_else(|| self.learn_reasoning(&error, refused))
             .or_else(|| self.learn_form(&error, refused))
-            .or_else(|| self.learn_empty_replies(status, &error, refused))
+            .or_else(|| self.learn_in_any_words(status, &error, refused))
     }
 
     /// Sends the key as `Authorization: Bearer`. Servers with Anthropic's interface that refuse its header say so in too many ways to
@@ -210,9 +213,10 @@ impl Rules {
                     .to_owned(),
             );
         }
-        let is_broken =
-            |call: &Json| serde_json::from_str::<Map<String, Json>>(&call_arguments(call)).is_err();
-        if self.arguments.is_none() && has_any(error, &TABLE.errors.bad_arguments) && calls().any(is_broken) {
+        if self.arguments.is_none()
+            && has_any(error, &TABLE.errors.bad_arguments)
+            && calls().any(has_broken_arguments)
+        {
             self.arguments = Some(ArgumentsForm::Json);
             return Some(
                 "arguments that are no JSON object are sent as {}, since the server refuses others"
@@ -224,6 +228,23 @@ impl Rules {
         if !self.fill_ids && !calls().all(has_id) && names_id() {
             self.fill_ids = true;
             return Some("calls without an id get one, since the server refuses them otherwise".to_owned());
+        }
+        let names_id =
+            ["tool call id", "tool_call_id", "].id", "tool_use.id"].iter().any(|name| error.contains(name));
+        let refuses_form = ["must be", "pattern", "too long"].iter().any(|words| error.contains(words));
+        if !self.new_ids && names_id && refuses_form && calls().any(has_id) {
+            self.new_ids = true;
+            return Some("calls get ids of ours, since the server refuses those that came".to_owned());
+        }
+        let names_function =
+            || ["function.name", "tool_use.name", "tooluse.name"].iter().any(|name| error.contains(name));
+        let is_odd = |call: &Json| !call["function"]["name"].as_str().is_some_and(is_plain_name);
+        if !self.plain_names && names_function() && calls().any(is_odd) {
+            self.plain_names = true;
+            return Some(
+                "names of functions are sent with letters, digits, _ and - alone, since the server refuses others"
+                    .to_owned(),
+            );
         }
         let has_no_reasoning = |reply: &ChatMessage| reply.get("reasoning_content").is_none_or(Json::is_null);
         let wants_reasoning = names_word(error, "reasoning_content")
@@ -273,14 +294,22 @@ impl Rules {
         None
     }
 
-    /// Leaves out replies that say nothing, where no known words tell another reason: the words about them are too many to know.
-    fn learn_empty_replies(&mut self, status: u16, error: &str, refused: Refused<'_>) -> Option<String> {
+    /// Sends `{}` for arguments that are no object, and leaves out replies that say nothing, where no known words tell another reason: the
+    /// words about them are too many to know.
+    fn learn_in_any_words(&mut self, status: u16, error: &str, refused: Refused<'_>) -> Option<String> {
+        if !matches!(status, 400 | 422) || ErrorKind::is_known(error) {
+            return None;
+        }
+        let mut calls = refused.messages.iter().filter_map(|reply| reply["tool_calls"].as_array()).flatten();
+        if self.arguments.is_none() && calls.any(has_broken_arguments) {
+            self.arguments = Some(ArgumentsForm::Json);
+            return Some(
+                "arguments that are no JSON object are sent as {}, since the server may refuse others"
+                    .to_owned(),
+            );
+        }
         let is_sent_empty = |message: &ChatMessage| says_nothing(message) && native(message).is_none();
-        if self.omit_empty_replies
-            || !matches!(status, 400 | 422)
-            || !refused.messages.iter().any(is_sent_empty)
-            || ErrorKind::is_known(error)
-        {
+        if self.omit_empty_replies || !refused.messages.iter().any(is_sent_empty) {
             return None;
         }
         self.omit_empty_replies = true;

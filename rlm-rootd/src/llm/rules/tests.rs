@@ -138,7 +138,7 @@ fn fields_and_forms_of_replies_are_learned() {
     let call =
         |id: &str, arguments: &str| json!({"id": id, "function": {"name": "f", "arguments": arguments}});
     let reply = json!({
-        "role": "assistant", "content": null, "reasoning": "hm", "tool_calls": [call("a", "{\"cut"), call("", "{}")],
+        "role": "assistant", "content": null, "reasoning": "hm", "tool_calls": [call("a", "{}"), call("", "{}")],
         "anthropic": {"content": []},
     });
     let learned = |error: &str| learned(&[error], json!({}), std::slice::from_ref(&reply));
@@ -149,11 +149,40 @@ fn fields_and_forms_of_replies_are_learned() {
     let null = "Invalid 'content': 'content' field must be a string or an array of objects.";
     assert_eq!(learned(null).null_content, Some(NullContent::Empty));
     assert_eq!(learned("invalid message content type: <nil>").null_content, Some(NullContent::Empty));
-    assert_eq!(
-        learned("Assistant tool call function.arguments must be valid JSON.").arguments,
-        Some(ArgumentsForm::Json)
-    );
+    // Calls without arguments may have an empty text, and words about them are too many to know.
+    for arguments in ["", "{\"cut"] {
+        let reply = json!({"role": "assistant", "content": null, "tool_calls": [call("a", arguments)]});
+        for error in [
+            "Assistant tool call function.arguments must be valid JSON.",
+            "The arguments to a tool_call with ID 'a' are not a valid JSON string",
+            "messages.1.content.0.tool_use.input: Input should be a valid dictionary",
+            "Error in message 1",
+        ] {
+            let rules = self::learned(&[error], json!({}), std::slice::from_ref(&reply));
+            assert_eq!(rules.arguments, Some(ArgumentsForm::Json), "{error}");
+        }
+    }
     assert!(learned("messages[2].tool_calls[1].id: field required").fill_ids);
+    let named = json!({"role": "assistant", "content": "", "tool_calls": [
+        {"id": "chatcmpl-tool-1", "function": {"name": "functions.f", "arguments": "{}"}},
+    ]});
+    for error in [
+        // Mistral, and servers with its tokenizer (jundot/omlx#1995, ml-explore/mlx-lm#1375).
+        "Tool call id was chatcmpl-tool-1 but must be a-z, A-Z, 0-9, with a length of 9.",
+        "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
+        "Invalid 'messages[2].tool_calls[0].id': string too long. Expected a string with maximum length 40",
+    ] {
+        let rules = self::learned(&[error], json!({}), std::slice::from_ref(&named));
+        assert_eq!(rules, Rules { new_ids: true, ..Rules::default() }, "{error}");
+    }
+    for error in [
+        "Invalid 'messages[2].tool_calls[0].function.name': string does not match pattern.",
+        "Value at 'messages.2.member.content.1.member.toolUse.name' failed to satisfy constraint",
+        "messages.1.content.0.tool_use.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'",
+    ] {
+        let rules = self::learned(&[error], json!({}), std::slice::from_ref(&named));
+        assert_eq!(rules, Rules { plain_names: true, ..Rules::default() }, "{error}");
+    }
     let no_calls = "Invalid 'messages[1].tool_calls': empty array. Expected an array with minimum length 1, but got an empty array instead.";
     let silent = json!({"role": "assistant", "content": "a", "tool_calls": []});
     let expected = Rules { omit_empty_calls: true, ..Rules::default() };

@@ -6,8 +6,9 @@ use std::collections::{HashSet, VecDeque};
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::{Body, is_native};
-use crate::llm::message::{ChatMessage, call_arguments, says_nothing};
+use super::{Body, EMPTY_ARGUMENTS, is_native};
+use crate::llm::forms::tool_named;
+use crate::llm::message::{ChatMessage, has_broken_arguments, is_plain_name, says_nothing};
 use crate::llm::rules::{ArgumentsForm, NullContent, Rules};
 
 /// Fields that every function of a call has.
@@ -42,7 +43,9 @@ pub(super) fn body(
         fields.to_mut().retain(|name, _| !is_left_out(name));
     }
     let [stream, stream_options] = STREAM_FIELDS.map(|name| streams && !rules.omits(name));
-    let (messages, adapted) = adapted(messages, rules);
+    let tools = fields.get("tools").and_then(Json::as_array).into_iter().flatten();
+    let tools = tools.filter_map(|tool| tool["function"]["name"].as_str()).collect();
+    let (messages, adapted) = adapted(messages, rules, tools);
     let bytes = serde_json::to_vec(&Request {
         messages: &messages,
         fields: &fields,
@@ -94,14 +97,8 @@ fn rename_bound(fields: &mut Cow<'_, Map<String, Json>>, rules: &Rules) {
 }
 
 /// The messages as this server takes them, and sentences on what was changed.
-fn adapted(messages: &[ChatMessage], rules: &Rules) -> (Vec<ChatMessage>, Vec<String>) {
-    let mut adapter = Adapter {
-        rules,
-        notes: Vec::new(),
-        ids: VecDeque::new(),
-        names: VecDeque::new(),
-        taken: HashSet::new(),
-    };
+fn adapted(messages: &[ChatMessage], rules: &Rules, tools: Vec<&str>) -> (Vec<ChatMessage>, Vec<String>) {
+    let mut adapter = Adapter::new(rules, tools);
     let mut adapted = Vec::with_capacity(messages.len());
     for (at, message) in messages.iter().enumerate() {
         if rules.omit_empty_replies && says_nothing(message) {
@@ -121,10 +118,18 @@ fn adapted(messages: &[ChatMessage], rules: &Rules) -> (Vec<ChatMessage>, Vec<St
     (adapted, adapter.notes)
 }
 
+/// The messages with the roles and in the order that this server takes, and sentences on what was changed.
+pub(super) fn in_turns(messages: &[ChatMessage], rules: &Rules) -> (Vec<ChatMessage>, Vec<String>) {
+    let mut adapter = Adapter::new(rules, Vec::new());
+    (adapter.in_turns(messages.to_vec()), adapter.notes)
+}
+
 /// Changes the parts of messages that a server would refuse.
 #[derive(Debug)]
 struct Adapter<'a> {
     rules: &'a Rules,
+    /// Names of the tools that the model may call.
+    tools: Vec<&'a str>,
     notes: Vec<String>,
     /// New ids of the calls in the message before, for their answers, in order.
     ids: VecDeque<Option<String>>,
@@ -133,7 +138,12 @@ struct Adapter<'a> {
     taken: HashSet<String>,
 }
 
-impl Adapter<'_> {
+impl<'a> Adapter<'a> {
+    fn new(rules: &'a Rules, tools: Vec<&'a str>) -> Self {
+        let (notes, ids, names, taken) = (Vec::new(), VecDeque::new(), VecDeque::new(), HashSet::new());
+        Self { rules, tools, notes, ids, names, taken }
+    }
+
     fn note(&mut self, text: &str) {
         if !self.notes.iter().any(|note| note == text) {
             self.notes.push(text.to_owned());
@@ -271,7 +281,7 @@ impl Adapter<'_> {
 
     fn calls(&mut self, at: usize, calls: &mut [Json]) {
         for (number, call) in calls.iter_mut().enumerate() {
-            if self.rules.fill_ids {
+            if self.rules.fill_ids || self.rules.new_ids {
                 let id = self.id(at, number, call);
                 self.ids.push_back(id);
             }
@@ -283,10 +293,13 @@ impl Adapter<'_> {
                     });
                 }
             }
-            if self.rules.arguments == Some(ArgumentsForm::Json) && !is_object(&call_arguments(call)) {
-                self.note("arguments that are no JSON object are sent as {}: the server refuses others");
-                if let Some(arguments) = call.pointer_mut("/function/arguments") {
-                    *arguments = "{}".into();
+            if self.rules.plain_names {
+                self.name(call);
+            }
+            if self.rules.arguments == Some(ArgumentsForm::Json) && has_broken_arguments(call) {
+                self.note(EMPTY_ARGUMENTS);
+                if let Some(Json::Object(function)) = call.get_mut("function") {
+                    function.insert("arguments".to_owned(), "{}".into());
                 }
             }
             if let Some(call) = call.as_object_mut().filter(|_| number == 0) {
@@ -297,13 +310,34 @@ impl Adapter<'_> {
         }
     }
 
-    /// Gives a call an id if it has none of its own, and returns the new id.
+    /// Gives a call the name of the tool that it means, or one that servers take.
+    fn name(&mut self, call: &mut Json) {
+        let written = call["function"]["name"].as_str().unwrap_or_default();
+        if is_plain_name(written) {
+            return;
+        }
+        let is_plain = |char: &char| char.is_ascii_alphanumeric() || "_-".contains(*char);
+        let plain = || match written.chars().filter(is_plain).take(64).collect::<String>() {
+            name if name.is_empty() => "unknown".to_owned(),
+            name => name,
+        };
+        let name = tool_named(written, &self.tools).map_or_else(plain, str::to_owned);
+        if let Some(Json::Object(function)) = call.get_mut("function") {
+            function.insert("name".to_owned(), name.into());
+            self.note("names of functions have letters, digits, _ and - alone: the server refuses others");
+        }
+    }
+
+    /// Gives a call an id if it has none of its own, or the server refuses that, and returns the new id.
     fn id(&mut self, at: usize, number: usize, call: &mut Json) -> Option<String> {
         let own = call["id"].as_str().unwrap_or_default();
-        if !own.is_empty() && self.taken.insert(own.to_owned()) {
+        if self.rules.new_ids {
+            self.note("calls get ids of ours: the server refuses those that came");
+        } else if !own.is_empty() && self.taken.insert(own.to_owned()) {
             return None;
+        } else {
+            self.note("calls without an id of their own get one: the server refuses them otherwise");
         }
-        self.note("calls without an id of their own get one: the server refuses them otherwise");
         let id = new_call_id(at, number);
         call.as_object_mut()?.insert("id".to_owned(), id.clone().into());
         Some(id)
@@ -334,10 +368,6 @@ fn joined(first: &Json, second: &Json) -> Json {
         text => vec![json!({"type": "text", "text": text})],
     };
     [parts(first), parts(second)].concat().into()
-}
-
-fn is_object(text: &str) -> bool {
-    serde_json::from_str::<Map<String, Json>>(text).is_ok()
 }
 
 #[cfg(test)]

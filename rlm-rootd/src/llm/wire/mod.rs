@@ -39,6 +39,9 @@ const UNSAMPLED: [&str; 7] = ["type", "role", "id", "images", "annotations", "ci
 /// Types of events that only keep a connection open, in the other interfaces than chat completions.
 const KEEPING_ALIVE: [&str; 4] = ["ping", "keepalive", "response.in_progress", "response.queued"];
 
+/// A change to calls in requests, and its reason.
+const EMPTY_ARGUMENTS: &str = "arguments that are no JSON object are sent as {}: the server refuses others";
+
 /// The body of a request.
 #[derive(Debug)]
 pub(super) struct Body {

@@ -11,8 +11,18 @@ const NAME: &str = "name";
 /// The arguments of a function, a JSON object as a text: in pieces, and perhaps told anew.
 const ARGUMENTS: &str = "arguments";
 
-/// Fields with parts of a text. LiteLLM's blocks have no index if they come from Gemini.
-const PARTS: [&str; 3] = ["content", "thinking", "thinking_blocks"];
+/// Fields with parts of a text. LiteLLM's blocks have no index if they come from Gemini, nor have those of Databricks
+/// (databricks/databricks-ai-bridge#133).
+const PARTS: [&str; 4] = ["content", "thinking", "thinking_blocks", "summary"];
+
+/// Types of parts that further pieces continue.
+const CONTINUED: [&str; 4] = ["text", "thinking", "reasoning", "summary_text"];
+
+/// Texts of a delta that some servers tell anew.
+const TEXTS: [&str; 3] = ["content", "reasoning_content", "reasoning"];
+
+/// Least number of letters and digits of a text that a piece may tell anew: no model writes that many twice in a piece.
+const LEAST_TOLD: usize = 32;
 
 /// Fields of a choice whose pieces follow each other: log probabilities and ids of tokens. Other fields are told whole, and some
 /// servers repeat them in each piece.
@@ -27,6 +37,8 @@ pub(super) struct Pieces {
     body: Map<String, Json>,
     /// The choices, each with its message under `message`.
     choices: Vec<Json>,
+    /// [`TEXTS`] of each choice.
+    texts: Vec<[Growing; TEXTS.len()]>,
     /// True once a delta has come. ModelScope has an empty `message` beside each (musistudio/claude-code-router#598).
     has_delta: bool,
     /// True once text has come behind the end. Some servers give each piece a reason (su-kaka/gcli2api#403, QuantumNous/new-api#378),
@@ -34,6 +46,32 @@ pub(super) struct Pieces {
     has_false_end: bool,
     /// True if no piece without text has had a reason or the usage since the last text.
     ends_with_text: bool,
+}
+
+/// A text of which each piece so far has begun with the one before.
+#[derive(Debug, Default)]
+struct Growing {
+    last: String,
+    /// Number of pieces that were longer than the one before.
+    pieces: u32,
+    has_ended: bool,
+}
+
+impl Growing {
+    fn add(&mut self, piece: &str) {
+        self.has_ended |= !piece.starts_with(&self.last);
+        if self.has_ended {
+            self.last.clear();
+        } else if piece.len() > self.last.len() {
+            self.last.replace_range(.., piece);
+            self.pieces += 1;
+        }
+    }
+
+    /// The text, if each piece was all of it so far (DashScope, QwenLM/qwen-code#3896).
+    fn whole(self) -> Option<String> {
+        (!self.has_ended && self.pieces > 2).then_some(self.last)
+    }
 }
 
 impl Pieces {
@@ -62,12 +100,24 @@ impl Pieces {
         let at = self.choices.iter().position(|choice| choice["index"] == index).unwrap_or_else(|| {
             self.choices
                 .push(json!({"index": index, "message": {"role": "assistant"}, "finish_reason": null}));
+            self.texts.push(Default::default());
             self.choices.len() - 1
         });
+        let is_last = fields.get("finish_reason").is_some_and(is_told);
         let choice = self.choices[at].as_object_mut().expect("each choice is an object");
         if let (Some(message), Json::Object(delta)) = (choice.get_mut("message"), delta) {
             self.has_delta |= !delta.is_empty();
-            delta.into_iter().for_each(|(name, value)| join_field(message, name, value));
+            for (name, value) in delta {
+                if let (Some(text), Some(new)) = (TEXTS.iter().position(|text| *text == name), value.as_str())
+                {
+                    self.texts[at][text].add(new);
+                    if is_text_anew(message[&name].as_str().unwrap_or_default(), new, is_last) {
+                        message[&name] = value;
+                        continue;
+                    }
+                }
+                join_field(message, name, value);
+            }
         }
         if self.has_delta {
             fields.remove("message");
@@ -120,7 +170,14 @@ impl Pieces {
 
     /// The body of the whole reply.
     pub(super) fn into_body(self) -> Json {
-        let Self { mut body, mut choices, .. } = self;
+        let Self { mut body, mut choices, texts, .. } = self;
+        for (choice, texts) in choices.iter_mut().zip(texts) {
+            for (name, text) in TEXTS.iter().zip(texts) {
+                if let Some(whole) = text.whole() {
+                    choice["message"][*name] = whole.into();
+                }
+            }
+        }
         choices.sort_by_key(|choice| choice["index"].as_u64());
         for message in choices.iter_mut().filter_map(|choice| choice["message"].as_object_mut()) {
             let Some(Json::Array(calls)) = message.get_mut("tool_calls") else { continue };
@@ -191,6 +248,13 @@ fn join(old: &mut Json, new: Json, name: &str) {
         }
         (old, new) => *old = new,
     }
+}
+
+/// True for a piece that is the whole text so far, and perhaps more: in place of the next piece (openclaw/openclaw#136262), or with the
+/// reason of the end.
+fn is_text_anew(old: &str, new: &str, is_last: bool) -> bool {
+    let written = old.chars().filter(|char| char.is_alphanumeric()).take(LEAST_TOLD).count();
+    new.starts_with(old) && (written == LEAST_TOLD || is_last && new == old && written > 3)
 }
 
 fn text_part(text: String) -> Json {
@@ -278,8 +342,10 @@ fn join_item(items: &mut Vec<Json>, mut item: Json, name: &str) {
         Json::Null if PARTS.contains(&name) => {
             let is_continued = |old: &&mut Json| {
                 // A signature ends a block.
-                let has_ended = old["signature"].as_str().is_some_and(|signature| !signature.is_empty());
-                let is_continued = ["text", "thinking"].iter().any(|kind| item["type"] == *kind);
+                let is_signed = |part: &Json| part["signature"].as_str().is_some_and(|text| !text.is_empty());
+                let has_ended = is_signed(old)
+                    || old["summary"].as_array().is_some_and(|parts| parts.iter().any(is_signed));
+                let is_continued = CONTINUED.iter().any(|kind| item["type"] == *kind);
                 old["type"] == item["type"] && is_continued && !has_ended
             };
             items.last_mut().filter(is_continued)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rlm_rootd::{Budget, Ledger, Models, Price, Prices, SubLlm, SubLlmOptions, Usage};
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
 use super::{ask, ask_one, echoes, prompts, setup, soon};
 
@@ -39,7 +39,7 @@ async fn tokens_are_never_overrun_however_many_calls_run_at_once() {
     let sub_llm = setup(&model)
         .with(|it| {
             it.options.parallelism = 64;
-            it.options.default_max_tokens = 100;
+            it.options.sampling = Map::from_iter([("max_tokens".to_owned(), 100.into())]);
             it.budget.tokens = Some(10_000);
         })
         .start();

@@ -328,6 +328,39 @@ async fn without_usage_replies_are_asked_for_whole_so_that_the_bill_is_exact() {
 }
 
 #[tokio::test]
+async fn a_server_that_loses_arguments_in_streams_is_asked_for_whole_replies() {
+    // vllm-project/vllm#31501 and #45256.
+    for arguments in ["", "{}", "{\"code\": \"ls\""] {
+        let call = |arguments: &str| json!({"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}});
+        let choice =
+            json!({"index": 0, "delta": {"tool_calls": [call(arguments)]}, "finish_reason": "tool_calls"});
+        let streamed = json!({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 9}});
+        let whole = json!({"role": "assistant", "content": null, "tool_calls": [call("{\"code\": \"ls\"}")]});
+        let whole = json!({"choices": [{"message": whole, "finish_reason": "tool_calls"}]}).to_string();
+        let model = ScriptedModel::start([
+            Rule::any().body(text_of(&[streamed])).header("content-type", "text/event-stream").times(2),
+            Rule::any().body(whole),
+        ]);
+        let http = HttpModel::new(Arc::new(Models::new(ModelsConfig::new(model.base_url(), "m")).unwrap()));
+        let ledger = Arc::new(Ledger::new(<_>::default(), <_>::default()));
+        let question = [json!({"role": "user", "content": "?"}).into()];
+        let parameters =
+            json!({"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]});
+        let tools = [json!({"type": "function", "function": {"name": "f", "parameters": parameters}})];
+        let mut came = Vec::new();
+        for _ in 0..3 {
+            let mut request = ChatRequest::new(&question, soon(), &ledger);
+            request.tools = &tools;
+            let reply = http.complete(request).await.unwrap();
+            came.push(reply.message["tool_calls"][0]["function"]["arguments"].clone());
+        }
+        assert_eq!(came, [arguments, arguments, "{\"code\": \"ls\"}"]);
+        let asked: Vec<_> = model.finish().iter().map(streams).collect();
+        assert_eq!(asked, [true, true, false], "{arguments}");
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_stream_is_asked_for_whole_replies() {
     let refusal = Rule::any().status(400, "Streaming is not supported by this model").once();
     let model = ScriptedModel::start([refusal, Rule::any()]);

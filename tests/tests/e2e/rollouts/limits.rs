@@ -123,7 +123,7 @@ async fn long_replies_and_outputs_leave_a_last_turn() {
 
 #[tokio::test]
 async fn a_spent_budget_ends_the_rollout_with_the_best_answer() {
-    let stage = Stage::new([bash("RLM_CONTENT=some").usage(9000, 900)]).await;
+    let stage = Stage::new([bash("RLM_CONTENT=some").usage(9000, 899)]).await;
     let (result, seen) = stage
         .run_as(|config| {
             config.limits.budget.tokens = Some(10_000);

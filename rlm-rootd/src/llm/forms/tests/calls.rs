@@ -66,6 +66,9 @@ fn what_is_not_a_call_is_text() {
         "- ```xml\n  <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n  ```\n",
         "10) ```\n    - ```\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n    ```\n",
         "1. > [TOOL_CALLS]f{\"code\":\"ls\"}",
+        "I would write: ```xml\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n```\nNo more.",
+        "1. - > [TOOL_CALLS]f{\"code\":\"ls\"}",
+        "- - ```\n    <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n    ```\n",
         "> <think>hm</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
         "> <|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.f<|message|>{}<|call|>",
         "> <|channel|>commentary to=functions.f<|message|>{\"code\": \"ls\"}<|call|>",
@@ -90,10 +93,24 @@ fn calls_beside_code_spans_are_calls() {
         format!("I run `f`: {}, then `g`.", call_of("`a`")),
         format!("1. ```bash\n   ls\n   ```\n\n{}", call_of("")),
         format!("It has a ` in it. {}", call_of("")),
+        format!("So:\n```json\n{{}}\n```{}", call_of("`a`")),
+        format!("I ran ```bash\nls\n```\n{}", call_of("")),
+        format!("It is ```xml\n{}\nthen.", call_of("")),
+        format!("A line of ``` alone.\n{}\n```bash\nls\n```", call_of("")),
+        format!("It is ```xml\n{}\n```bash\nls\n```", call_of("")),
         format!("It has a ` in it.\n{} `", call_of("")),
         format!("{}{}{} `f`", call_of("```"), call_of("a"), call_of("`b`")),
     ] {
         assert_eq!(written_calls(&text).len(), text.matches("<tool_call>").count(), "{text}");
+    }
+}
+
+#[test]
+fn a_quotation_in_a_harmony_message_ends_with_it() {
+    let call = "<|start|>assistant<|channel|>commentary to=functions.f <|message|>{}<|call|>";
+    for channel in ["analysis", "commentary"] {
+        let text = format!("<|channel|>{channel}<|message|>You said:\n> do it<|end|>{call}");
+        assert_eq!(written_calls(&text).len(), 1, "{text}");
     }
 }
 

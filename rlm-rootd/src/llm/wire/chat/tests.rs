@@ -296,3 +296,30 @@ fn the_bound_has_the_name_that_the_server_knows() {
     assert_eq!(bound("vllm", json!({"max_tokens": 7})), r#"{"messages":[],"max_tokens":7}"#);
     assert_eq!(bound("mistral", json!({"stream": true})), r#"{"messages":[],"stream":true}"#);
 }
+
+#[test]
+fn refused_ids_and_names_give_way_to_others() {
+    let call = |id: &str, name: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}});
+    let odd = [call("x:1", "functions.f"), call("x:2", "container.exec"), call("x:3", "")];
+    let answer = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": ""});
+    let messages = [
+        json!({"role": "user", "content": "?"}),
+        json!({"role": "assistant", "content": "", "tool_calls": odd}),
+        answer("x:1"),
+        answer("x:2"),
+        answer("x:3"),
+    ];
+    let messages = messages.map(ChatMessage::from);
+    let rules = Rules { new_ids: true, plain_names: true, ..Rules::default() };
+    let fields =
+        Map::from_iter([("tools".to_owned(), json!([{"type": "function", "function": {"name": "f"}}]))]);
+    let body = body(&messages, Cow::Owned(fields), false, &rules);
+    assert_eq!(body.adapted.len(), 2, "{:?}", body.adapted);
+    let body: Json = serde_json::from_slice(&body.bytes).unwrap();
+    let ids = ["c00001000", "c00001001", "c00001002"];
+    let calls = [call(ids[0], "f"), call(ids[1], "containerexec"), call(ids[2], "unknown")];
+    assert_eq!(body["messages"][1]["tool_calls"], json!(calls));
+    for (at, id) in ids.into_iter().enumerate() {
+        assert_eq!(body["messages"][2 + at], answer(id));
+    }
+}

@@ -44,6 +44,28 @@ fn a_text_comes_together_with_its_usage() {
 }
 
 #[test]
+fn a_text_that_is_told_anew_is_there_once() {
+    let text = "The answer, which took a while to be found, is 42.";
+    let piece = |text: &str| json!({"content": text});
+    let told = |pieces: &[&str]| message(pieces.iter().map(|text| piece(text)))["content"].clone();
+    // All of it so far in each piece (DashScope, QwenLM/qwen-code#3896), or in one (openclaw/openclaw#136262).
+    assert_eq!(told(&["The", "The answer", "The answer, which", text]), text);
+    assert_eq!(told(&[&text[..30], &text[30..45], text]), text);
+    // With the reason of the end (Rapid-MLX#1709).
+    let mut last = delta(piece("I look."));
+    last["choices"][0]["finish_reason"] = "stop".into();
+    let body = whole([delta(piece("I ")), delta(piece("look.")), last]);
+    assert_eq!(body["choices"][0]["message"]["content"], "I look.");
+    // What a model may write.
+    let line = "-".repeat(40);
+    for pieces in [&["1", "1", "11", "2"][..], &["ha", "ha", "ha"], &[&line, &line], &["a", "ab"]] {
+        assert_eq!(told(pieces), pieces.concat());
+    }
+    let reasoning = ["Hm", "Hm, it", "Hm, it is"].map(|text| json!({"reasoning_content": text}));
+    assert_eq!(message(reasoning)["reasoning_content"], "Hm, it is");
+}
+
+#[test]
 fn parts_of_reasoning_come_together_by_their_types() {
     let detail = |kind: &str, field: &str, text: &str| json!({"type": kind, field: text, "index": 0});
     let (text, hidden) = ("reasoning.text", "reasoning.encrypted");
@@ -57,6 +79,13 @@ fn parts_of_reasoning_come_together_by_their_types() {
     let pieces = [block("Let "), block("me"), signed(""), block("see"), signed("")];
     let pieces = pieces.map(|block| json!({"thinking_blocks": [block]}));
     assert_eq!(message(pieces)["thinking_blocks"], json!([signed("Let me"), signed("see")]));
+
+    // Databricks (databricks/databricks-ai-bridge#133).
+    let summary = |text: &str, signature: &str| json!({"type": "reasoning", "summary": [{"type": "summary_text", "text": text, "signature": signature}]});
+    let pieces =
+        [summary("Let ", ""), summary("me", ""), summary("", "S"), json!({"type": "text", "text": "I"})];
+    let expected = json!([summary("Let me", "S"), {"type": "text", "text": "I"}]);
+    assert_eq!(message(pieces.map(|part| json!({"content": [part]})))["content"], expected);
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Requests, from their chat form.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 
-use crate::llm::message::{ChatMessage, Form, call_arguments, message_text};
-use crate::llm::rules::Rules;
-use crate::llm::wire::{Body, parts_left_out};
+use crate::llm::message::{ChatMessage, Form, call_arguments, has_broken_arguments, message_text};
+use crate::llm::rules::{ArgumentsForm, Rules};
+use crate::llm::wire::{Body, EMPTY_ARGUMENTS, chat, parts_left_out};
 
 /// Smallest bound of a completion that OpenAI accepts.
 const LEAST_OUTPUT_TOKENS: u64 = 16;
@@ -32,12 +34,44 @@ pub(in crate::llm::wire) fn request(
     fields.iter().filter(|(_, value)| !value.is_null()).for_each(|field| add_field(&mut body, field));
     body.entry("store").or_insert_with(|| false.into());
     include(&mut body, ENCRYPTED_REASONING);
-    let messages = after_instructions(&mut body, messages);
+    let (in_turns, notes) = chat::in_turns(messages, rules);
+    let messages = after_instructions(&mut body, &in_turns);
+    let mut sent = Cow::Borrowed(messages);
+    if rules.arguments == Some(ArgumentsForm::Json) {
+        for (at, message) in messages.iter().enumerate() {
+            if let Some(mended) = with_arguments(message) {
+                sent.to_mut()[at] = mended;
+            }
+        }
+    }
     body.retain(|name, _| !rules.omits(name));
-    let items: Vec<_> = messages.iter().map(|message| message.parts(form, items)).collect();
+    let items: Vec<_> = sent.iter().map(|message| message.parts(form, items)).collect();
     let input = items.iter().flat_map(|items| items.iter()).map(|item| &*item.text).collect();
     let bytes = serde_json::to_vec(&Request { fields: body, input }).expect("JSON can be written");
-    Body { bytes, adapted: parts_left_out(messages, &items, form) }
+    let mut adapted = [notes, parts_left_out(&sent, &items, form)].concat();
+    if matches!(sent, Cow::Owned(_)) {
+        adapted.push(EMPTY_ARGUMENTS.to_owned());
+    }
+    Body { bytes, adapted }
+}
+
+/// The message with `{}` for arguments that are no JSON object. None if it has no such arguments.
+fn with_arguments(message: &ChatMessage) -> Option<ChatMessage> {
+    let calls = message["tool_calls"].as_array()?;
+    if !calls.iter().any(has_broken_arguments) {
+        return None;
+    }
+    let mut new = (**message).clone();
+    for call in new["tool_calls"].as_array_mut()?.iter_mut().filter(|call| has_broken_arguments(call)) {
+        call["function"]["arguments"] = "{}".into();
+    }
+    let output = new.pointer_mut("/responses/output").and_then(Json::as_array_mut);
+    for item in output.into_iter().flatten().filter(|item| item["type"] == "function_call") {
+        if has_broken_arguments(&json!({ "function": item })) {
+            item["arguments"] = "{}".into();
+        }
+    }
+    Some(new.into())
 }
 
 /// Adds a field of the chat form.

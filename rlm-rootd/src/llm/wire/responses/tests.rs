@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 use super::*;
 use crate::llm::api::Api;
 use crate::llm::message::{ChatMessage, Form};
-use crate::llm::rules::Rules;
+use crate::llm::rules::{ArgumentsForm, Rules};
 
 fn request_of(fields: Json, messages: &[Json]) -> Json {
     let Json::Object(fields) = fields else { panic!("fields are an object") };
@@ -15,6 +15,28 @@ fn request_of(fields: Json, messages: &[Json]) -> Json {
     let form = Form { api: Api::Responses, has_native: true };
     serde_json::from_slice(&request(&fields, &messages, form, &Rules::default()).bytes)
         .expect("a body is JSON")
+}
+
+#[test]
+fn rules_that_a_server_has_taught_hold_here_too() {
+    let broken = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{\"cut"});
+    let call = json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"cut"}});
+    let calls = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+    let mut native = calls.clone();
+    native["responses"] = json!({"output": [broken]});
+    let rules = Rules { arguments: Some(ArgumentsForm::Json), system_as_user: true, ..Rules::default() };
+    let form = Form { api: Api::Responses, has_native: true };
+    for reply in [calls, native] {
+        let messages =
+            [json!({"role": "system", "content": "s"}), json!({"role": "user", "content": "u"}), reply];
+        let messages: Vec<ChatMessage> = messages.into_iter().map(ChatMessage::from).collect();
+        let body = request(&Map::new(), &messages, form, &rules);
+        assert_eq!(body.adapted.len(), 2, "{:?}", body.adapted);
+        let body: Json = serde_json::from_slice(&body.bytes).unwrap();
+        assert_eq!(body["instructions"], Json::Null);
+        let mended = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"});
+        assert_eq!(body["input"], json!([{"role": "user", "content": "s\n\nu"}, mended]));
+    }
 }
 
 fn input_of(messages: &[Json]) -> Json {

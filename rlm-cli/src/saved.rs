@@ -21,7 +21,8 @@ pub(crate) fn run(options: &SavedOptions) -> anyhow::Result<ExitCode> {
 }
 
 fn described(header: &Header) -> String {
-    let Header { language, version, worker_version, fs_root, cwd, execution_count, answer, contents, .. } = header;
+    let Header { language, version, worker_version, fs_root, cwd, execution_count, answer, contents, .. } =
+        header;
     let counts: Vec<String> = contents.counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     let bytes: u64 = header.parts.iter().map(|part| part.bytes).sum();
     let ready = if answer.ready { "ready" } else { "not ready" };

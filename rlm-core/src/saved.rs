@@ -128,7 +128,7 @@ pub enum SavedError {
     Damaged {
         /// Path of the file.
         path: PathBuf,
-        /// What was found, and what was expected.
+        /// The finding, and what was expected.
         fault: String,
     },
 }
@@ -162,7 +162,7 @@ impl Saved {
         let line = str::from_utf8(&line).unwrap_or_default();
         let words: Vec<&str> = line.split_whitespace().collect();
         let version = match words[..] {
-            [MAGIC, version, ..] => version.parse::<u32>().ok(),
+            [MAGIC, version, ..] => version.parse::<u32>().ok().filter(|version| *version > 0),
             _ => None,
         };
         let Some(version) = version else { return Err(SavedError::Other(path.to_owned())) };
@@ -183,8 +183,8 @@ impl Saved {
         if hex(&Sha256::digest(&text)) != expected {
             return Err(damaged("its header does not have the digest that the first line has".to_owned()));
         }
-        let header: Header =
-            serde_json::from_slice(&text).map_err(|error| damaged(format!("its header is not one: {error}")))?;
+        let header: Header = serde_json::from_slice(&text)
+            .map_err(|error| damaged(format!("its header is not one: {error}")))?;
         let start = line.len() as u64 + bytes;
         let total = header.parts.iter().try_fold(start, |total, part| total.checked_add(part.bytes));
         if total != Some(metadata.len()) {
@@ -248,7 +248,8 @@ pub fn write(path: &Path, header: Header, parts: &[(&str, &File, u64)]) -> Resul
         let sha256 = copy(file, 0, *bytes, |_, _| Ok(()))?;
         Ok(Part { name: (*name).to_owned(), bytes: *bytes, sha256 })
     });
-    let header = Header { parts: described.collect::<io::Result<_>>().map_err(io("read the state for"))?, ..header };
+    let header =
+        Header { parts: described.collect::<io::Result<_>>().map_err(io("read the state for"))?, ..header };
     let mut text = serde_json::to_vec(&header).map_err(|error| io("describe")(error.into()))?;
     text.push(b'\n');
     let first = format!("{MAGIC} {VERSION} {} {}\n", text.len(), hex(&Sha256::digest(&text)));
@@ -336,7 +337,8 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let found = Saved::open(&path).unwrap();
         assert_eq!(Header { parts: Vec::new(), ..found.header().clone() }, header());
-        let copy = File::options().read(true).write(true).create_new(true).open(dir.path().join("copy")).unwrap();
+        let copy =
+            File::options().read(true).write(true).create_new(true).open(dir.path().join("copy")).unwrap();
         assert_eq!(found.copy_part(STATE, &copy).unwrap(), Some(9));
         assert_eq!(fs::read(dir.path().join("copy")).unwrap(), b"the state");
         assert_eq!(found.copy_part(HISTORY, &copy).unwrap(), None);
@@ -362,6 +364,8 @@ mod tests {
         }
         let newer = [b"rlm-saved-session 2 ", &whole[20..]].concat();
         let error = read(&newer).unwrap_err().to_string();
-        assert!(error.ends_with("has version 2 of the format, and this program reads version 1: use a newer rlm"));
+        assert!(
+            error.ends_with("has version 2 of the format, and this program reads version 1: use a newer rlm")
+        );
     }
 }

@@ -6,8 +6,8 @@
 //! the edge of the worker. [`crate::driver::legend`] explains each token.
 
 use crate::driver::legend::{
-    BAR, BEGIN, CLOSED, COMPLETIONS, DIRECTORIES, DISABLED, EARLY, END, FUNCTIONS, LIST_END, NAMES, POSITIONAL,
-    PROMPTS, SAVED, SET, STATE, STATE_END, TERMINAL, VERSION,
+    BAR, BEGIN, CLOSED, COMPLETIONS, DIRECTORIES, DISABLED, EARLY, END, FUNCTIONS, LIST_END, NAMES,
+    POSITIONAL, PROMPTS, SAVED, SET, STATE, STATE_END, TERMINAL, VERSION,
 };
 
 /// The state that the worker restores before the next call: everything that would show, act or break between calls.
@@ -167,7 +167,8 @@ impl Marks {
                 Some(DIRECTORIES) => *directories = value().unwrap_or_default(),
                 Some(NAMES) => {
                     if let [variables, functions, aliases, ..] = after {
-                        let [variables, functions, aliases] = [variables, functions, aliases].map(|list| list.to_vec());
+                        let [variables, functions, aliases] =
+                            [variables, functions, aliases].map(|list| list.to_vec());
                         *names = Names { variables, functions, aliases };
                     }
                 }

@@ -34,7 +34,8 @@ impl SavedShell {
     ) -> Self {
         let mut text = snapshot.state;
         for (name, value) in env {
-            let line = [b"declare -x ", name.as_bytes(), b"=\"", &escaped(value.as_bytes()), b"\"\n"].concat();
+            let line =
+                [b"declare -x ", name.as_bytes(), b"=\"", &escaped(value.as_bytes()), b"\"\n"].concat();
             let at = memchr::memmem::find_iter(&text, &line).find(|at| *at == 0 || text[at - 1] == b'\n');
             if let Some(at) = at {
                 text.drain(at..at + line.len());
@@ -112,7 +113,15 @@ impl SavedShell {
         for (name, value) in env {
             let function = name.as_bytes().strip_prefix(FUNCTION).and_then(|name| name.strip_suffix(b"%%"));
             if let Some(function) = function {
-                let parts = [b"function ", function, b" ", value.as_bytes(), b"\n\\builtin export -f ", function, b"\n"];
+                let parts = [
+                    b"function ",
+                    function,
+                    b" ",
+                    value.as_bytes(),
+                    b"\n\\builtin export -f ",
+                    function,
+                    b"\n",
+                ];
                 text.extend_from_slice(&parts.concat());
             }
         }
@@ -126,7 +135,8 @@ pub(crate) fn contents(names: &Names) -> Contents {
         let names = names.split(|byte| *byte == b'\n');
         names.filter(|name| !name.is_empty() && !name.starts_with(b"__rlm")).count() as u64
     };
-    let counts = [("variables", &names.variables), ("functions", &names.functions), ("aliases", &names.aliases)];
+    let counts =
+        [("variables", &names.variables), ("functions", &names.functions), ("aliases", &names.aliases)];
     let counts = counts.into_iter().map(|(kind, names)| (kind.to_owned(), count(names))).collect();
     Contents { counts, left_out: BTreeMap::new() }
 }

@@ -25,8 +25,8 @@ use crate::driver::Call;
 use crate::exchange::{Exchange, ReportProgress, Task};
 use crate::ladder::{self, LADDER, Rung};
 use crate::report::{Report, Snapshot, UserState};
-use crate::shell::{self, Pipes, Reads, ShellError};
 use crate::saved::{self, SavedShell};
+use crate::shell::{self, Pipes, Reads, ShellError};
 use crate::state::{RawAnswer, SessionState};
 use crate::terminal::{EOF_INTERVAL, Terminal};
 use crate::variables;
@@ -229,12 +229,14 @@ impl Interpreter for BashSession {
     }
 
     fn send_load(&mut self, bytes: u64) -> Result<Option<String>, Exit> {
-        let loaded = self.pipes.read_state(bytes).map_err(Exit::failed)?;
-        let Some(saved) = SavedShell::decode(&loaded) else {
+        let loaded = self.pipes.read_state(bytes);
+        let Some(saved) = loaded.ok().and_then(|bytes| SavedShell::decode(&bytes)) else {
             return Ok(Some("its state is not that of a bash session".to_owned()));
         };
         let text = saved.text_for(&self.config.env, self.state.cwd.as_os_str().as_bytes());
-        self.pipes.write_state(&text).map_err(Exit::failed)?;
+        if let Err(error) = self.pipes.write_state(&text) {
+            return Ok(Some(format!("the state cannot be passed to the shell: {error}")));
+        }
         let nonce = self.exchange.begin(Task::Load);
         let call = self.pipes.scripts.set_up(saved.user.positional.as_deref(), true, &saved.answer, nonce);
         self.loading = saved;
@@ -271,7 +273,7 @@ impl Interpreter for BashSession {
                 Task::SetUp => self.after_set_up(*report)?,
                 Task::Code => self.after_code(*report, stopped),
                 Task::Set => self.after_set(&report, stopped),
-                Task::Save => self.after_save(&report, stopped)?,
+                Task::Save => self.after_save(&report, stopped),
                 Task::Load => self.after_load(*report, stopped)?,
                 Task::Complete(word) => self.after_completion(word, &report, stopped),
             })),
@@ -470,21 +472,23 @@ impl BashSession {
         }
     }
 
-    fn after_save(&mut self, report: &Report, stopped: Option<Outcome>) -> Result<CallReport, Exit> {
+    fn after_save(&mut self, report: &Report, stopped: Option<Outcome>) -> CallReport {
         let Some(snapshot) = self.exchange.saved.take() else {
             if stopped.is_some() {
                 self.terminal.restore(self.settings.as_ref());
             }
-            return Ok(CallReport {
+            return CallReport {
                 hint: Some("the shell did not finish, and nothing was saved".to_owned()),
                 ..CallReport::new(stopped.unwrap_or(Outcome::Error), State::Kept)
-            });
+            };
         };
         let saved = SavedShell::new(snapshot, &report.signal_traps, &self.state.user, &self.config.env);
         let bytes = saved.encode();
-        self.pipes.write_state(&bytes).map_err(Exit::failed)?;
+        if let Err(error) = self.pipes.write_state(&bytes) {
+            return CallReport::refused(format!("the state cannot be kept in memory: {error}"));
+        }
         let saved = Some((bytes.len() as u64, saved::contents(&report.names)));
-        Ok(CallReport { saved, ..CallReport::new(Outcome::Ok, State::Kept) })
+        CallReport { saved, ..CallReport::new(Outcome::Ok, State::Kept) }
     }
 
     fn after_load(&mut self, report: Report, stopped: Option<Outcome>) -> Result<CallReport, Exit> {

@@ -397,7 +397,10 @@ impl<I: Interpreter> Supervisor<I> {
 
 /// A request to the interpreter.
 enum Request<'a> {
-    Code { call: &'a Execute, number: u64 },
+    Code {
+        call: &'a Execute,
+        number: u64,
+    },
     Variables(&'a BTreeMap<String, JsonText>),
     Completion(&'a str),
     Save,

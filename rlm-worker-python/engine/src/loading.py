@@ -1,7 +1,7 @@
 """Makes the objects of a pickle of `saving.py` anew.
 
-Pickles name these functions as those of a module `rlm_saved`. A module or a name that is not here becomes `Missing`, which
-fails where it is used; everything else that fails, fails the whole.
+Pickles name these functions as those of a module `rlm_saved`. A module or a name that is not here becomes `Missing`,
+which fails where it is used; everything else that fails, fails the whole.
 """
 
 from abc import ABCMeta
@@ -10,7 +10,7 @@ from importlib import import_module
 from marshal import loads
 from pickle import Unpickler
 from sys import modules
-from types import CellType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 
 try:
     from _abc import _abc_init
@@ -34,7 +34,7 @@ late = []
 class Missing:
     """Stands for an object of a module that is not here."""
 
-    why = "it is not here"
+    name, reason = "it", "unknown"
 
     def __new__(cls, *args, **kwargs):
         return object.__new__(cls)
@@ -48,7 +48,7 @@ class Missing:
     __init_subclass__ = __setstate__ = __setitem__ = append = extend = add = ignore
 
     def fail(self, *args, **kwargs):
-        raise NameError(self.why)
+        raise NameError("%s is not here: %s" % (self.name, self.reason))
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -56,17 +56,17 @@ class Missing:
         self.fail()
 
 
-uses = "call enter exit aenter aexit await iter next aiter anext len bool contains getitem delitem lt le gt ge add radd sub"
-uses += " rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul and rand or ror xor rxor lshift"
-uses += " rlshift rshift rrshift neg pos abs invert int float index str format"
+uses = "call enter exit aenter aexit await iter next aiter anext len bool contains getitem delitem lt le gt ge"
+uses += " add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul and rand"
+uses += " or ror xor rxor lshift rlshift rshift rrshift neg pos abs invert int float index str format"
 for use in uses.split():
     setattr(Missing, "__%s__" % use, Missing.fail)
 
 
-def absent(name, why):
-    """A class that stands for this name."""
-    missing[name] = why
-    return type(name.rpartition(".")[2], (Missing,), {"why": "%s is not here: %s" % (name, why)})
+def absent(name, reason, place=None):
+    """A class that stands for this name; the place is what is missing."""
+    missing[place or name] = reason
+    return type(name.rpartition(".")[2], (Missing,), {"name": name, "reason": reason})
 
 
 def is_absent(value):
@@ -84,7 +84,9 @@ class Loader(Unpickler):
             return own[name]
         try:
             return super().find_class(module, name)
-        except (ImportError, AttributeError) as error:
+        except ImportError as error:
+            return absent(module + "." + name, described(error), module)
+        except AttributeError as error:
             return absent(module + "." + name, described(error))
 
 
@@ -231,7 +233,7 @@ def load(file, into, from_host):
             raise ValueError("%s cannot be made again: %s" % (name, described(error))) from None
         for name, value in parts.items():
             if is_absent(value):
-                missing[name] = value.why
+                missing[name] = value.reason
             else:
                 into[name] = value
     others = loader.load()

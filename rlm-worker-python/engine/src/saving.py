@@ -1,7 +1,7 @@
 """Saves a namespace as a pickle, object by object.
 
-Functions and classes of cells go by value: as code, and as attributes. The namespace goes as itself, so a function has it as
-its globals again; what the host gives goes by name. Shared objects stay shared. What cannot go is left out, and named.
+Functions and classes of cells go by value: as code, and as attributes. The namespace goes as itself, so a function has
+it as its globals again; what the host gives goes by name. Shared objects stay shared. What cannot go is left out.
 
 Names defined here and used by `loading.py` stand in its module `rlm_saved`, which is there while a session is saved.
 """
@@ -12,7 +12,7 @@ import typing
 import weakref
 from enum import EnumMeta
 from marshal import dumps
-from pickle import Pickler, PicklingError
+from pickle import Pickler
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -30,7 +30,15 @@ OWN_NAMES = {"__builtins__", "__cached__", "__doc__", "__file__", "__loader__", 
 # Attributes that a class gets when it is made.
 IN_BODY = ["__module__", "__qualname__", "__slots__", "__orig_bases__", "__class__"]
 MADE = {"__dict__", "__weakref__", "_abc_impl", "__annotations_cache__", *IN_BODY}
-OF_FUNCTIONS = ["__name__", "__qualname__", "__module__", "__doc__", "__defaults__", "__kwdefaults__", "__type_params__"]
+OF_FUNCTIONS = [
+    "__name__",
+    "__qualname__",
+    "__module__",
+    "__doc__",
+    "__defaults__",
+    "__kwdefaults__",
+    "__type_params__",
+]
 
 FIRST = (FunctionType, ModuleType, type)
 PLAIN = (bool, bytes, complex, float, int, str, type(None))
@@ -107,7 +115,7 @@ class Saver(Pickler):
         return self.constants(kind)
 
     def constants(self, kind):
-        """Objects like `dataclasses.MISSING` are known by their identity: those of the module of their type go by name."""
+        """Objects like `dataclasses.MISSING` are known by their identity: those of their type's module go by name."""
         of_module = vars(kind).get("__module__")
         module = sys.modules.get(of_module) if type(of_module) is str and of_module != "__main__" else None
         names = {}
@@ -152,7 +160,14 @@ class Saver(Pickler):
             attributes["__annotations__"] = value.__annotations__
         attributes.setdefault("__module__", value.__module__)
         attributes.update(vars(value))
-        return self.new.function, (value.__code__, scope, cells), (attributes, contents), None, None, self.new.set_function
+        return (
+            self.new.function,
+            (value.__code__, scope, cells),
+            (attributes, contents),
+            None,
+            None,
+            self.new.set_function,
+        )
 
     def builtin_function(self, value):
         return (self.new.given_by_host, (self.given[id(value)],)) if id(value) in self.given else NotImplemented
@@ -276,7 +291,7 @@ class Sink:
 
 
 def write(file, values, others, namespace, given, new):
-    """Writes a pickle. Functions, classes and plain values come first, since others may need them when they are made."""
+    """Writes a pickle. Functions, classes and plain values come first: others may need them when they are made."""
     saver = Saver(file, namespace, given, new)
     first = {name: value for name, value in values.items() if issubclass(type(value), FIRST) or type(value) in PLAIN}
     parts = {name: {name: value} for name, value in values.items() if name not in first}
@@ -304,13 +319,15 @@ def counted(values):
     counts = {"functions": 0, "classes": 0, "modules": 0, "variables": 0}
     for kind in map(type, values.values()):
         is_class, is_module = issubclass(kind, type), issubclass(kind, ModuleType)
-        place = "functions" if kind is FunctionType else "classes" if is_class else "modules" if is_module else "variables"
+        place = (
+            "functions" if kind is FunctionType else "classes" if is_class else "modules" if is_module else "variables"
+        )
         counts[place] += 1
     return counts
 
 
 def save(file, namespace, given, others, results, new):
-    """Saves a namespace, and what else belongs to the session. Returns the numbers of what was saved, and why other names were not."""
+    """Saves a namespace, and what else belongs to it. Returns the numbers of what was saved, and why names were not."""
     values = {
         name: value
         for name, value in dict(namespace).items()

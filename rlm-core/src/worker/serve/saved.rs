@@ -83,11 +83,12 @@ impl Server<'_> {
             return Ok(CallReport::refused(format!("cannot load {}: {fault}", path.display())));
         }
         let (cwd, mut notice) = self.place(header);
-        let history = match memory_file().map(|lines| saved.copy_part(HISTORY, &lines).map(|bytes| (lines, bytes))) {
-            Ok(Ok(history)) => history,
-            Ok(Err(error)) => return Ok(CallReport::refused(with_causes(&error))),
-            Err(error) => return Err(Exit::failed(error)),
-        };
+        let history =
+            match memory_file().map(|lines| saved.copy_part(HISTORY, &lines).map(|bytes| (lines, bytes))) {
+                Ok(Ok(history)) => history,
+                Ok(Err(error)) => return Ok(CallReport::refused(with_causes(&error))),
+                Err(error) => return Err(Exit::failed(error)),
+            };
         let mut report = session.load(&saved, &cwd, meanwhile, events)?;
         if report.outcome != Outcome::Ok {
             return Ok(report);
@@ -103,7 +104,8 @@ impl Server<'_> {
         }
         // The line of this request says which worker goes on with them.
         self.history_session = Some(self.facts.clone());
-        report.hint = report.hint.into_iter().chain(notice).reduce(|hint, notice| format!("{hint}; {notice}"));
+        report.hint =
+            report.hint.into_iter().chain(notice).reduce(|hint, notice| format!("{hint}; {notice}"));
         Ok(report)
     }
 
@@ -112,7 +114,10 @@ impl Server<'_> {
         let minor = |version: &str| version.split('.').take(2).collect::<Vec<_>>().join(".");
         let ours = &self.facts.language;
         if header.language != *ours {
-            return Some(format!("it is a {0} session, and this is a {ours} session: load it in a {0} session", header.language));
+            return Some(format!(
+                "it is a {0} session, and this is a {ours} session: load it in a {0} session",
+                header.language
+            ));
         }
         let (saved, here) = (minor(&header.version), minor(version));
         // The code of functions is that of one version.

@@ -96,7 +96,9 @@ impl<I: Interpreter> Supervisor<I> {
         };
         Ok(CallReport {
             outcome: stopped.unwrap_or(Outcome::Error),
-            ..CallReport::refused(format!("the saved session could not be loaded: {fault}; this session is as it was"))
+            ..CallReport::refused(format!(
+                "the saved session could not be loaded: {fault}; this session is as it was"
+            ))
         })
     }
 

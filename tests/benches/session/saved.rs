@@ -46,7 +46,12 @@ pub(crate) fn bench(table: &mut Table) {
     }
     let [dump, plain_load, save, load] = samples.map(median);
     let megabytes = std::fs::metadata(&file).unwrap().len() / 1_000_000;
-    table.times(&format!("save {megabytes} MB of Python, against `pickle.dump`"), dump, save, Limit::AtMost(1.5));
+    table.times(
+        &format!("save {megabytes} MB of Python, against `pickle.dump`"),
+        dump,
+        save,
+        Limit::AtMost(1.5),
+    );
     table.times("load them in another worker, against `pickle.load`", plain_load, load, Limit::AtMost(1.5));
 
     let mut worker = Worker::bash();
@@ -54,7 +59,8 @@ pub(crate) fn bench(table: &mut Table) {
     let rounds = (0..ROUNDS).map(|_| (pass(&worker, "save", &file), pass(&Worker::bash(), "load", &file)));
     let (save, load): (Vec<_>, Vec<_>) = rounds.unzip();
     for (what, took) in [("save a bash session", median(save)), ("load it in another worker", median(load))] {
-        let limit = Limit::AtMost(BASH_LIMIT.as_secs_f64() * 1000.0).judge(took.as_secs_f64() * 1000.0, " ms");
+        let limit =
+            Limit::AtMost(BASH_LIMIT.as_secs_f64() * 1000.0).judge(took.as_secs_f64() * 1000.0, " ms");
         table.row(what, "", &time(took), "", &limit);
     }
 }

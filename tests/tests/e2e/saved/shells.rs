@@ -52,7 +52,10 @@ fn a_shell_goes_on_with_everything_but_jobs_and_descriptors() {
                 "(exit 7); kill -USR1 $$; jobs; [[ -e /proc/self/fd/7 ]] || echo closed",
                 "err 7\nusr\nclosed\n",
             ),
-            ("[[ $(compgen -v) != *__rlm* ]] && echo clean; unset IFS; history | wc -l; echo ${HISTFILE-none}", "clean\n0\nnone\n"),
+            (
+                "[[ $(compgen -v) != *__rlm* ]] && echo clean; unset IFS; history | wc -l; echo ${HISTFILE-none}",
+                "clean\n0\nnone\n",
+            ),
         ],
     );
 }

@@ -84,7 +84,10 @@ async fn run_calls(
         }
     }
     if let Some(file) = &options.save {
-        let response = session.save(file).await?;
+        let response = match options.save_directory {
+            true => session.save_with_directory(file).await?,
+            false => session.save(file).await?,
+        };
         passed(&response, "saved", options.json)?;
         if response.outcome != Outcome::Ok {
             let reason = response.hint.unwrap_or_default();

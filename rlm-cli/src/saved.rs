@@ -34,6 +34,12 @@ fn described(header: &Header) -> String {
         format!("answer     {ready}, {} bytes", answer.content.len()),
         format!("holds      {}; {bytes} bytes", counts.join(", ")),
     ];
+    if let Some(directory) = header.directory {
+        lines.push(format!(
+            "files      {} files, directories and links; {} bytes",
+            directory.entries, directory.bytes
+        ));
+    }
     if !header.root_tools.is_empty() {
         lines.push(format!("root tools {}", header.root_tools.join(", ")));
     }

@@ -25,6 +25,9 @@ pub const STATE: &str = "state";
 /// The part with the lines of the history.
 pub const HISTORY: &str = "history";
 
+/// The part with the session's directory.
+pub const DIRECTORY: &str = "directory";
+
 const MAGIC: &str = "rlm-saved-session";
 
 /// Longest first line, in bytes.
@@ -60,8 +63,20 @@ pub struct Header {
     /// The objects in the state, and those that are not.
     #[serde(flatten)]
     pub contents: Contents,
+    /// The size of the session's directory, if it was saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<Directory>,
     /// The parts of the file, in order.
     pub parts: Vec<Part>,
+}
+
+/// The size of a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directory {
+    /// Number of files, directories and links in it.
+    pub entries: u64,
+    /// Size of its files in bytes.
+    pub bytes: u64,
 }
 
 /// The objects in a saved state.
@@ -90,7 +105,7 @@ impl Contents {
 /// A part of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Name of the part: [`STATE`], [`HISTORY`].
+    /// Name of the part: [`STATE`], [`HISTORY`], [`DIRECTORY`].
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
@@ -319,6 +334,7 @@ mod tests {
             answer: Answer::default(),
             root_tools: Vec::new(),
             contents: Contents::default(),
+            directory: None,
             parts: Vec::new(),
         }
     }

@@ -88,12 +88,13 @@ class AsyncSession(BaseSession):
         """Ends everything that the session started, and gives it a new interpreter and an empty answer."""
         return await self._call(self._core.reset())
 
-    async def save(self, file: str | os.PathLike[str]) -> Response:
+    async def save(self, file: str | os.PathLike[str], *, directory: bool = False) -> Response:
         """Writes the session's state to a file, which replaces one that is there once it is whole. The session goes on.
 
+        With `directory`, the session's directory goes along: a load unpacks it into an empty one.
         What cannot be saved is in `result`, as JSON, and in `hint`. If nothing was saved, `outcome` is not "ok".
         """
-        return await self._call(self._core.save(file))
+        return await self._call(self._core.save(file, directory))
 
     async def load(self, file: str | os.PathLike[str]) -> Response:
         """Ends everything that the session started, and goes on with the session in a file: with this one's tools.

@@ -268,12 +268,12 @@ class Core:
             raise ProtocolError(response.hint or "the worker does not describe the session")
         return Info.from_json(response.result)
 
-    def save(self, file: str | os.PathLike[str]) -> Steps[Response]:
+    def save(self, file: str | os.PathLike[str], directory: bool) -> Steps[Response]:
         path = os.path.abspath(file)
         if not self._is_confined():
-            return (yield from self._pass("save", path))
+            return (yield from self._pass("save", path, directory))
         copy = f"{self.control}/{_SAVED}"
-        response = yield from self._pass("save", _SAVED)
+        response = yield from self._pass("save", _SAVED, directory)
         if response.outcome == "ok":
             copy_own_file(copy, path)
             os.unlink(copy)
@@ -294,10 +294,10 @@ class Core:
     def _is_confined(self) -> bool:
         return self.config.environment().get("RLM_CONFINE", "off") not in ("", "off")
 
-    def _pass(self, op: str, file: str) -> Steps[Response]:
+    def _pass(self, op: str, file: str, directory: bool = False) -> Steps[Response]:
         limit = self.config.exec_timeout
         limit = None if limit is None else limit + OPERATION_LIMIT + self.config.margin
-        return self._ask({"op": op, "file": file}, limit)
+        return self._ask({"op": op, "file": file, **({"directory": True} if directory else {})}, limit)
 
     def _operate(self, request: dict[str, Any]) -> Steps[Response]:
         return self._ask(request, OPERATION_LIMIT + self.config.margin)

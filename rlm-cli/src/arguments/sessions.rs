@@ -68,6 +68,9 @@ pub(crate) struct ExecOptions {
     /// Save the session to this file after the calls (docs/saved-sessions.md).
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<PathBuf>,
+    /// Save the session's directory, too; `--load` unpacks it into an empty one.
+    #[arg(long, hide = true, requires = "save")]
+    pub(crate) save_directory: bool,
     /// Give the code functions of the host: those of --tools and --mcp, a search of its directory, and llm_batch if a model is
     /// set; `network`, which --tools or --model alone mean, or `intercept` (docs/interception.md).
     #[arg(long, value_name = "HOW")]

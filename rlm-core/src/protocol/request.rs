@@ -46,6 +46,8 @@ pub enum Request {
         seq: i64,
         /// The file. A relative path is one in the control directory.
         file: PathBuf,
+        /// True for the session's directory, too.
+        directory: bool,
     },
     /// Go on with the session that is in a file, in place of this one.
     Load {
@@ -155,7 +157,7 @@ impl<'a> Fields<'a> {
             "set" => self.into_variables().map(|variables| Request::Set { seq, variables }),
             "complete" => self.take_code().map(|code| Request::Complete { code, seq }),
             "info" => Ok(Request::Info { seq }),
-            "save" => self.take_file().map(|file| Request::Save { seq, file }),
+            "save" => self.into_save(),
             "load" => self.take_file().map(|file| Request::Load { seq, file }),
             other => Err(self.fault(format!(
                 "unknown op `{other}`: expected `execute`, `reset`, `set`, `complete`, `info`, `save` or `load`"
@@ -195,6 +197,15 @@ impl<'a> Fields<'a> {
             Some(other) => Err(self.wrong("code", &other, "a string")),
             None => Err(self.fault("request has no field `code`, the string to run".into())),
         }
+    }
+
+    fn into_save(mut self) -> Result<Request, BadRequest> {
+        let directory = match self.take("directory")? {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(directory)) => directory,
+            Some(other) => return Err(self.wrong("directory", &other, "a boolean")),
+        };
+        self.take_file().map(|file| Request::Save { seq: self.seq, file, directory })
     }
 
     fn take_file(&mut self) -> Result<PathBuf, BadRequest> {
@@ -310,7 +321,11 @@ mod tests {
         let file = PathBuf::from("/tmp/s");
         check_request(
             r#"{"op": "save", "seq": 6, "file": "/tmp/s"}"#,
-            Request::Save { seq: 6, file: file.clone() },
+            Request::Save { seq: 6, file: file.clone(), directory: false },
+        );
+        check_request(
+            r#"{"op": "save", "seq": 6, "file": "/tmp/s", "directory": true}"#,
+            Request::Save { seq: 6, file: file.clone(), directory: true },
         );
         check_request(r#"{"op": "load", "seq": 7, "file": "/tmp/s"}"#, Request::Load { seq: 7, file });
         check_request(

@@ -1,5 +1,6 @@
 //! The serve loop: requests in, responses out, strictly in turn.
 
+mod directory;
 mod saved;
 
 use std::collections::BTreeMap;
@@ -141,8 +142,9 @@ impl Server<'_> {
                 let Timed { report, seconds, .. } = timed;
                 Ok(report.into_response(seq, self.execution_count, self.answer.clone(), seconds))
             }
-            Request::Save { seq, file } => {
-                let timed = Timed::run(events, || self.save(&file, session, &mut meanwhile, events))?;
+            Request::Save { seq, file, directory } => {
+                let timed =
+                    Timed::run(events, || self.save((&file, directory), session, &mut meanwhile, events))?;
                 self.record(timed, Operation::Save, seq, |entry| HistoryEntry { file: Some(file), ..entry })
             }
             Request::Load { seq, file } => {

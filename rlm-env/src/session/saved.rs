@@ -25,9 +25,21 @@ impl Session {
     /// # Errors
     /// As for [`Self::execute`].
     pub async fn save(&mut self, file: impl AsRef<Path>) -> Result<Response, SessionError> {
+        self.save_to(file.as_ref(), false).await
+    }
+
+    /// Like [`Self::save`], with the session's directory: [`Self::load`] unpacks it, into an empty one.
+    ///
+    /// # Errors
+    /// As for [`Self::execute`].
+    pub async fn save_with_directory(&mut self, file: impl AsRef<Path>) -> Result<Response, SessionError> {
+        self.save_to(file.as_ref(), true).await
+    }
+
+    async fn save_to(&mut self, file: &Path, directory: bool) -> Result<Response, SessionError> {
         let file = std::path::absolute(file).map_err(io_error("find the working directory"))?;
-        let Some(copy) = self.copy_of(&file) else { return self.pass("save", &file).await };
-        let response = self.pass("save", Path::new(COPY)).await?;
+        let Some(copy) = self.copy_of(&file) else { return self.pass("save", &file, directory).await };
+        let response = self.pass("save", Path::new(COPY), directory).await?;
         if response.outcome == Outcome::Ok {
             copied(&copy, &file).map_err(io_error("copy the saved session from the control directory"))?;
         }
@@ -43,16 +55,19 @@ impl Session {
     /// As for [`Self::execute`].
     pub async fn load(&mut self, file: impl AsRef<Path>) -> Result<Response, SessionError> {
         let file = std::path::absolute(file).map_err(io_error("find the working directory"))?;
-        let Some(copy) = self.copy_of(&file) else { return self.pass("load", &file).await };
+        let Some(copy) = self.copy_of(&file) else { return self.pass("load", &file, false).await };
         copied(&file, &copy).map_err(io_error("copy the saved session to the control directory"))?;
-        let response = self.pass("load", Path::new(COPY)).await;
+        let response = self.pass("load", Path::new(COPY), false).await;
         let _never_made = fs::remove_file(&copy);
         response
     }
 
-    async fn pass(&mut self, op: &str, file: &Path) -> Result<Response, SessionError> {
+    async fn pass(&mut self, op: &str, file: &Path, directory: bool) -> Result<Response, SessionError> {
         self.seq += 1;
-        let request = serde_json::json!({"seq": self.seq, "op": op, "file": file.to_string_lossy()});
+        let mut request = serde_json::json!({"seq": self.seq, "op": op, "file": file.to_string_lossy()});
+        if directory {
+            request["directory"] = true.into();
+        }
         self.wire.queue(request.to_string().as_bytes());
         let margin = OPERATION_LIMIT + self.config.margin;
         self.response_within(self.config.exec_timeout.map(|limit| limit + margin)).await

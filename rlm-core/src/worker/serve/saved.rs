@@ -1,15 +1,19 @@
 //! The requests `save` and `load`.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nix::libc;
 use serde::Serialize;
 
-use super::{Events, Exit, Interpreter, Server, Supervisor};
+use super::{Events, Exit, Interpreter, Server, Supervisor, directory};
 use crate::error::with_causes;
 use crate::protocol::Outcome;
-use crate::saved::{self, Contents, HISTORY, Header, STATE, Saved};
+use crate::saved::{self, Contents, DIRECTORY, Directory, HISTORY, Header, STATE, Saved};
 use crate::worker::descendants;
 use crate::worker::interpreter::CallReport;
 use crate::worker::pipes::memory_file;
@@ -27,7 +31,7 @@ impl Server<'_> {
     /// Saves the session.
     pub(super) fn save<I: Interpreter>(
         &self,
-        file: &Path,
+        (file, has_directory): (&Path, bool),
         session: &mut Supervisor<I>,
         meanwhile: &mut dyn FnMut(),
         events: &Events,
@@ -36,24 +40,39 @@ impl Server<'_> {
         let Some((bytes, mut contents)) = report.saved.take() else { return Ok(report) };
         let description = session.describe();
         contents.left_out.extend(description.pid.map(programs).unwrap_or_default());
+        let path = self.control.path().join(file);
+        let root = PathBuf::from(&self.facts.fs_root);
+        let packed = match has_directory.then(|| self.pack(&root, &path, &mut contents.left_out)).transpose()
+        {
+            Ok(packed) => packed,
+            Err(error) => {
+                return Ok(CallReport {
+                    answer: report.answer,
+                    ..CallReport::refused(format!("cannot pack {}: {error}", root.display()))
+                });
+            }
+        };
         let header = Header {
             language: self.facts.language.clone(),
             version: description.version,
             worker_version: env!("CARGO_PKG_VERSION").to_owned(),
             saved_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
-            fs_root: PathBuf::from(&self.facts.fs_root),
-            cwd: description.cwd.unwrap_or_else(|| PathBuf::from(&self.facts.fs_root)),
+            cwd: description.cwd.unwrap_or_else(|| root.clone()),
+            fs_root: root,
             execution_count: self.execution_count,
             answer: report.answer.clone().unwrap_or_else(|| self.answer.clone()),
             root_tools: self.facts.root_tools.clone(),
             contents,
+            directory: packed.as_ref().map(|(_, directory)| *directory),
             parts: Vec::new(),
         };
-        let path = self.control.path().join(file);
         let contents = header.contents.clone();
         let (history, history_bytes) = self.history.file();
         let state = session.state_file();
-        let parts = [(STATE, state, bytes), (HISTORY, history, history_bytes)];
+        let mut parts = vec![(STATE, state, bytes), (HISTORY, history, history_bytes)];
+        if let Some((archive, _)) = &packed {
+            parts.push((DIRECTORY, archive, archive.metadata().map_or(0, |metadata| metadata.len())));
+        }
         match saved::write(&path, header, &parts) {
             Ok(bytes) => tell(&mut report, file, bytes, &contents)?,
             Err(error) => {
@@ -63,6 +82,33 @@ impl Server<'_> {
         // Its memory is needed only now.
         let _not_freed = session.state_file().set_len(0);
         Ok(report)
+    }
+
+    /// Packs the session's directory into a file without a name, beside the one that will have it if that can be.
+    fn pack(
+        &self,
+        root: &Path,
+        beside: &Path,
+        left_out: &mut BTreeMap<String, String>,
+    ) -> io::Result<(File, Directory)> {
+        if root == self.control.path() {
+            return Err(io::Error::other("it is the control directory"));
+        }
+        let mut options = File::options();
+        options.read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600);
+        let file = options.open(beside.parent().unwrap_or(root)).or_else(|_unsupported| memory_file())?;
+        directory::pack(root, self.control.path(), &file, left_out).map(|packed| (file, packed))
+    }
+
+    /// Unpacks the directory of a saved session, if it has one. True if it has.
+    fn unpack(&self, saved: &Saved) -> io::Result<bool> {
+        let Some(promised) = &saved.header().directory else { return Ok(false) };
+        let root = Path::new(&self.facts.fs_root);
+        let mut options = File::options();
+        options.read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600);
+        let mut archive = options.open(root).or_else(|_unsupported| memory_file())?;
+        saved.copy_part(DIRECTORY, &archive).map_err(io::Error::other)?;
+        directory::unpack(&mut archive, root, promised).map(|()| true)
     }
 
     /// Goes on with a saved session.
@@ -82,6 +128,16 @@ impl Server<'_> {
         if let Some(fault) = self.unfit(header, &session.describe().version) {
             return Ok(CallReport::refused(format!("cannot load {}: {fault}", path.display())));
         }
+        let is_unpacked = match self.unpack(&saved) {
+            Ok(is_unpacked) => is_unpacked,
+            Err(error) => {
+                return Ok(CallReport::refused(format!(
+                    "cannot load {}: {}",
+                    path.display(),
+                    with_causes(&error)
+                )));
+            }
+        };
         let (cwd, mut notice) = self.place(header);
         let history =
             match memory_file().map(|lines| saved.copy_part(HISTORY, &lines).map(|bytes| (lines, bytes))) {
@@ -91,6 +147,9 @@ impl Server<'_> {
             };
         let mut report = session.load(&saved, &cwd, meanwhile, events)?;
         if report.outcome != Outcome::Ok {
+            if is_unpacked {
+                directory::empty(Path::new(&self.facts.fs_root));
+            }
             return Ok(report);
         }
         self.execution_count = header.execution_count;

@@ -22,6 +22,7 @@ in_both_languages!(
     a_save_changes_nothing,
     a_load_ends_what_the_session_has_started,
     a_session_is_saved_again_and_again,
+    the_directory_goes_along_if_it_is_asked_for,
 );
 
 /// A directory for files, and the path of one.
@@ -160,4 +161,41 @@ fn a_session_is_saved_again_and_again(language: Language) {
     // A state does not grow by itself; the history has a line for each call and operation.
     let parts = Saved::open(&file).unwrap().header().parts.clone();
     assert!(parts[0].bytes < first + 200, "{first}: {parts:?}");
+}
+
+fn the_directory_goes_along_if_it_is_asked_for(language: Language) {
+    let (_dir, file) = place();
+    let mut old = language.start();
+    set_up(&mut old, language);
+    old.call(language.pick(
+        "echo text >file; ln -s /nowhere link; mkfifo fifo",
+        "open('file', 'w').write('text\\n'); os.symlink('/nowhere', 'link'); os.mkfifo('fifo')",
+    ));
+    let response = ask(&old, json!({"op": "save", "file": file, "directory": true}));
+    let hint = response.hint.unwrap_or_default();
+    assert!(
+        response.outcome == Outcome::Ok && hint.contains("file sub/fifo (it is a socket, pipe or device)"),
+        "{hint}"
+    );
+    let mut new = language.start();
+    load(&new, &file);
+    let show = language.pick(
+        "cat file; readlink link; ls -1",
+        "print(open('file').read() + os.readlink('link'), *sorted(os.listdir()), sep='\\n')",
+    );
+    assert_eq!(new.output(show), "text\n/nowhere\nfile\nlink\n");
+    // It is for an empty directory alone.
+    load_is_refused(&new, &file, "is not empty: use an empty one");
+    // A load that fails takes its files away again.
+    let whole = fs::read(&file).unwrap();
+    let header = Saved::open(&file).unwrap().header().clone();
+    let (junk, archive) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    let bytes = Saved::open(&file).unwrap().copy_part(rlm_core::saved::DIRECTORY, &archive).unwrap().unwrap();
+    let parts = [(rlm_core::saved::STATE, &junk, 0), (rlm_core::saved::DIRECTORY, &archive, bytes)];
+    rlm_core::saved::write(&file, header, &parts).unwrap();
+    let other = language.start();
+    load_is_refused(&other, &file, "this session is as it was");
+    assert_eq!(fs::read_dir(other.fs_root()).unwrap().count(), 0);
+    fs::write(&file, whole).unwrap();
+    load(&other, &file);
 }

@@ -319,3 +319,30 @@ def test_python_sessions_run_in_this_interpreter(kind: Any, work: Path) -> None:
 
     with kind(SessionConfig(work, language="python")) as session:
         assert session.execute("import sys; print(sys.prefix)").stdout.strip() == sys.prefix
+
+
+def test_a_session_goes_on_from_a_file(kind: Any, language: Any, work: Path, tmp_path: Path) -> None:
+    file = tmp_path / "saved"
+    for confine in ("off", "full"):
+        config = SessionConfig(work, language=language, confine=confine)
+        set_up, show = (
+            ("x=1; RLM_CONTENT=a", "echo $x") if language == "bash" else ("x = 1; answer['content'] = 'a'", "print(x)")
+        )
+        try:
+            old = kind(config)
+            old.start()
+        except StartError:
+            continue  # this host does not allow it
+        with old:
+            old.execute(set_up)
+            assert ended(old.save(file)) == ("ok", "kept")
+        with kind(config) as new:
+            assert ended(new.load(file)) == ("ok", "restored")
+            assert new.answer == Answer(False, "a")
+            response = new.execute(show)
+            assert (response.stdout, response.execution_count) == ("1\n", 2)
+            file.write_text("text")
+            response = new.load(file)
+            assert ended(response) == ("error", "kept") and "is not a saved session" in response.hint
+            assert new.execute(show).stdout == "1\n"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("saved")] == ["saved"]

@@ -60,6 +60,14 @@ async fn run_calls(
         started = Session::start(config) => started?,
         () = interrupted() => return Ok(ExitCode::from(INTERRUPTED)),
     };
+    if let Some(file) = &options.load {
+        let response = session.load(file).await?;
+        passed(&response, "loaded", options.json)?;
+        if response.outcome != Outcome::Ok {
+            let reason = response.hint.unwrap_or_default();
+            bail!("{} was not loaded: {reason}", file.display());
+        }
+    }
     let mut all_ran = true;
     let mut answer = Answer::default();
     for (at, code) in calls.iter().enumerate() {
@@ -75,11 +83,34 @@ async fn run_calls(
             break;
         }
     }
+    if let Some(file) = &options.save {
+        let response = match options.save_directory {
+            true => session.save_with_directory(file).await?,
+            false => session.save(file).await?,
+        };
+        passed(&response, "saved", options.json)?;
+        if response.outcome != Outcome::Ok {
+            let reason = response.hint.unwrap_or_default();
+            bail!("{} was not saved: {reason}", file.display());
+        }
+    }
     if printer.is_some() && answer != Answer::default() {
         show_answer(&answer)?;
     }
     session.close().await?;
     Ok(if all_ran { ExitCode::SUCCESS } else { ExitCode::from(CALL_STOPPED) })
+}
+
+/// Shows the response to a load or a save.
+fn passed(response: &Response, done: &str, json: bool) -> anyhow::Result<()> {
+    if json {
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(response)?)?;
+    } else if response.outcome == Outcome::Ok
+        && let Some(hint) = &response.hint
+    {
+        tell(format_args!("rlm: the session was {done}; {hint}"));
+    }
+    Ok(())
 }
 
 /// Refuses code that is too large, naming size and limit.

@@ -25,6 +25,7 @@ mod replies;
 mod rollouts;
 mod run;
 mod runs;
+mod saved;
 mod script;
 mod session_tools;
 mod signals;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         Command::Config(options) => config::run(options.shape(), &options.settings, &environment),
         Command::Prompts(options) => prompts::run(&options, &environment),
         Command::Exec(options) => exec::run(&options, &environment),
+        Command::Saved(options) => saved::run(&options),
         Command::Repl(options) => repl::run(&options, &environment),
         Command::Doctor(options) => doctor::run(&options, &environment),
         Command::Acp(options) => acp::run(&options, &environment),

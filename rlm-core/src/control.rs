@@ -17,7 +17,7 @@ mod tests;
 use std::ffi::OsString;
 use std::fs::{self, File, FileType, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -342,6 +342,27 @@ impl History {
     /// For example, the disk is full.
     pub fn append(&mut self, entry: &HistoryEntry) -> Result<()> {
         self.append_line(entry).map_err(|error| at("cannot append to the history", &self.path, error))
+    }
+
+    /// The file, and its size.
+    #[must_use]
+    pub fn file(&self) -> (&File, u64) {
+        (&self.file, self.file.metadata().map_or(0, |metadata| metadata.len()))
+    }
+
+    /// Appends the whole lines among the first bytes of another file.
+    ///
+    /// # Errors
+    /// For example, the disk is full.
+    pub fn append_file(&mut self, lines: &File, bytes: u64) -> Result<()> {
+        let append = || -> io::Result<()> {
+            let mut text = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
+            lines.read_exact_at(&mut text, 0)?;
+            text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+            jsonl::remove_unfinished_line(&self.file)?;
+            jsonl::append(&self.file, &text)
+        };
+        append().map_err(|error| at("cannot append to the history", &self.path, error))
     }
 
     fn append_line(&mut self, entry: &HistoryEntry) -> io::Result<()> {

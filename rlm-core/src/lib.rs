@@ -4,7 +4,8 @@
 //! `rlm_cmd` and reads one from `rlm_res`. [`protocol`] holds the documents, [`frame`] finds them in a byte stream,
 //! [`control`] knows the directory's files, [`mod@env`] names every environment variable. `worker`, behind a feature of that
 //! name, is the part of a worker that does not depend on its interpreter. [`json`] keeps values as they were written;
-//! [`pickle`] reads and writes the arguments and results of root tools.
+//! [`pickle`] reads and writes the arguments and results of root tools, [`saved`] the files of
+//! saved sessions.
 //!
 //! This crate knows no terminal, no Python and no HTTP server.
 
@@ -23,6 +24,7 @@ pub mod pickle;
 pub mod programs;
 pub mod protocol;
 pub mod root_tool;
+pub mod saved;
 pub mod shell;
 pub mod sys;
 pub mod text;

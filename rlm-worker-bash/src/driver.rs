@@ -55,6 +55,7 @@ pub(crate) struct Scripts {
     begin_set: String,
     end_set: String,
     complete: String,
+    save: String,
     end_path: String,
     shadowed_path: String,
     /// The contents of the script files, in the order of [`Paths::scripts`].
@@ -92,6 +93,7 @@ impl Scripts {
             begin_set: fill(include_str!("driver/set.bash")),
             end_set: fill(include_str!("driver/set_end.bash")),
             complete: fill(include_str!("driver/complete.bash")),
+            save: fill(include_str!("driver/save.bash")),
             end_path: fill("@end.bash@"),
             shadowed_path: fill("@shadowed.bash@"),
             exit_hook: fill("@include exit_hook.bash@"),
@@ -245,6 +247,11 @@ impl Scripts {
         let word = word.replace('\0', "");
         let file = format!("{}\0{kind}\0{word}\0", self.complete).into_bytes();
         Call { file, lines: self.quiet_lines(3, nonce) }
+    }
+
+    /// The call that hands on the state of the shell, which goes on.
+    pub(crate) fn save(&self, nonce: u64) -> Call {
+        Call { file: format!("{}\0", self.save).into_bytes(), lines: self.quiet_lines(1, nonce) }
     }
 
     /// The lines of a call of the driver's own, without output, whose file has so many parts.

@@ -31,6 +31,10 @@ pub(crate) enum Task {
     Code,
     /// Variables.
     Set,
+    /// The state of a shell that goes on.
+    Save,
+    /// The state of another session, in place of a new shell's own.
+    Load,
     /// The words that can complete a word.
     Complete(Word),
 }
@@ -73,6 +77,8 @@ pub(crate) struct Exchange {
     unanswered: u32,
     /// The report of a call that was stopped, and the deadline for its confirmation.
     unconfirmed: Option<(Box<Report>, Instant)>,
+    /// The state that a shell which goes on has handed on.
+    pub(crate) saved: Option<Snapshot>,
     /// A line of the driver that shows in the output, to be removed from it.
     pub(crate) shown_line: Option<String>,
 }
@@ -91,6 +97,7 @@ impl Exchange {
             looked_at: 0,
             unanswered: 0,
             unconfirmed: None,
+            saved: None,
             shown_line: None,
         }
     }
@@ -154,6 +161,9 @@ impl Exchange {
             // This report answers an earlier question.
             self.report.clear();
             return self.wait(now);
+        }
+        if self.task == Task::Save {
+            self.saved = self.marks.snapshot(&self.report);
         }
         // Frees the buffers, as the answer in the report may be large.
         self.report = Vec::new();

@@ -21,6 +21,7 @@ mod driver;
 mod exchange;
 mod ladder;
 mod report;
+mod saved;
 pub mod session;
 mod shell;
 mod state;

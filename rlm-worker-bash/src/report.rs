@@ -6,8 +6,8 @@
 //! the edge of the worker. [`crate::driver::legend`] explains each token.
 
 use crate::driver::legend::{
-    BAR, BEGIN, CLOSED, COMPLETIONS, DIRECTORIES, DISABLED, EARLY, END, FUNCTIONS, LIST_END, POSITIONAL,
-    PROMPTS, SAVED, SET, STATE, STATE_END, TERMINAL, VERSION,
+    BAR, BEGIN, CLOSED, COMPLETIONS, DIRECTORIES, DISABLED, EARLY, END, FUNCTIONS, LIST_END, NAMES,
+    POSITIONAL, PROMPTS, SAVED, SET, STATE, STATE_END, TERMINAL, VERSION,
 };
 
 /// The state that the worker restores before the next call: everything that would show, act or break between calls.
@@ -68,6 +68,18 @@ pub(crate) struct Report {
     pub(crate) completions: Vec<u8>,
     /// Op `complete`: the directories among the names.
     pub(crate) directories: Vec<u8>,
+    /// Op `save`: traps of signals, as `trap -p` prints them.
+    pub(crate) signal_traps: Vec<u8>,
+    /// Op `save`: the names in the shell.
+    pub(crate) names: Names,
+}
+
+/// The names in a shell, one a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Names {
+    pub(crate) variables: Vec<u8>,
+    pub(crate) functions: Vec<u8>,
+    pub(crate) aliases: Vec<u8>,
 }
 
 /// The state that a shell handed on when it ended.
@@ -121,7 +133,7 @@ impl Marks {
     /// Adds the data from the quiet pipe to a report. If an interrupt hit the driver, an item may come twice: the first one
     /// counts, because by the second one the item was already removed from the shell.
     pub(crate) fn read_quiet(&self, quiet: &[u8], report: &mut Report) {
-        let Report { user, version, set, completions, directories, .. } = report;
+        let Report { user, version, set, completions, directories, signal_traps, names, .. } = report;
         let tokens: Vec<&[u8]> = quiet.split(|byte| *byte == 0).collect();
         let (mut rest, mut before) = (&tokens[..], &b""[..]);
         while let [token, after @ ..] = rest {
@@ -153,7 +165,14 @@ impl Marks {
                 Some(SET) => *set = value(),
                 Some(COMPLETIONS) => *completions = value().unwrap_or_default(),
                 Some(DIRECTORIES) => *directories = value().unwrap_or_default(),
-                None if token.starts_with(TRAP) => parse_traps(token, user, &self.exit_hook),
+                Some(NAMES) => {
+                    if let [variables, functions, aliases, ..] = after {
+                        let [variables, functions, aliases] =
+                            [variables, functions, aliases].map(|list| list.to_vec());
+                        *names = Names { variables, functions, aliases };
+                    }
+                }
+                None if token.starts_with(TRAP) => parse_traps(token, user, signal_traps, &self.exit_hook),
                 _ => {}
             }
             before = token;
@@ -240,7 +259,7 @@ pub(crate) fn complete(bytes: &[u8]) -> Option<(u64, Report)> {
 }
 
 /// Parses the output of `trap -p`.
-fn parse_traps(mut text: &[u8], user: &mut UserState, exit_hook: &str) {
+fn parse_traps(mut text: &[u8], user: &mut UserState, signal_traps: &mut Vec<u8>, exit_hook: &str) {
     while let Some(start) = memchr::memmem::find(text, TRAP) {
         text = &text[start..];
         let Some((action_end, end)) = statement_end(text) else { return };
@@ -250,6 +269,11 @@ fn parse_traps(mut text: &[u8], user: &mut UserState, exit_hook: &str) {
             b" ERR\n" => &mut user.err_trap,
             b" RETURN\n" => &mut user.return_trap,
             b" EXIT\n" => &mut user.exit_trap,
+            signal if signal.starts_with(b" SIG") => {
+                signal_traps.extend_from_slice(statement);
+                text = rest;
+                continue;
+            }
             _ => {
                 text = &text[TRAP.len()..];
                 continue;

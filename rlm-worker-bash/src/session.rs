@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,6 +25,7 @@ use crate::driver::Call;
 use crate::exchange::{Exchange, ReportProgress, Task};
 use crate::ladder::{self, LADDER, Rung};
 use crate::report::{Report, Snapshot, UserState};
+use crate::saved::{self, SavedShell};
 use crate::shell::{self, Pipes, Reads, ShellError};
 use crate::state::{RawAnswer, SessionState};
 use crate::terminal::{EOF_INTERVAL, Terminal};
@@ -67,6 +69,8 @@ pub struct BashSession {
     /// Output since the end of the last call, which belongs to the next one.
     output: HeadTail,
     exchange: Exchange,
+    /// The state that the shell takes over.
+    loading: SavedShell,
     /// True if the shell was restored with a state from before the call that ended the old one.
     has_early_state: bool,
 }
@@ -103,6 +107,7 @@ impl Interpreter for BashSession {
             state: SessionState::new(config.workdir.clone(), &config.answer),
             output: HeadTail::new(config.max_output_bytes),
             exchange,
+            loading: SavedShell::default(),
             has_early_state: false,
             config,
         };
@@ -137,6 +142,12 @@ impl Interpreter for BashSession {
         self.exchange = Exchange::new(self.pipes.scripts.marks());
         *self = Self::start(self.config.clone(), events)?;
         Ok(())
+    }
+
+    fn start_beside(&self, cwd: &Path, events: &Events) -> Result<Self, Exit> {
+        let mut session = Self::start(BashConfig { workdir: cwd.to_owned(), ..self.config.clone() }, events)?;
+        session.config.workdir.clone_from(&self.config.workdir);
+        Ok(session)
     }
 
     fn process(&self) -> &Process {
@@ -211,6 +222,31 @@ impl Interpreter for BashSession {
         self.send(&call)
     }
 
+    fn send_save(&mut self) -> Result<Option<String>, Exit> {
+        let nonce = self.exchange.begin(Task::Save);
+        let call = self.pipes.scripts.save(nonce);
+        self.send(&call)
+    }
+
+    fn send_load(&mut self, bytes: u64) -> Result<Option<String>, Exit> {
+        let loaded = self.pipes.read_state(bytes);
+        let Some(saved) = loaded.ok().and_then(|bytes| SavedShell::decode(&bytes)) else {
+            return Ok(Some("its state is not that of a bash session".to_owned()));
+        };
+        let text = saved.text_for(&self.config.env, self.state.cwd.as_os_str().as_bytes());
+        if let Err(error) = self.pipes.write_state(&text) {
+            return Ok(Some(format!("the state cannot be passed to the shell: {error}")));
+        }
+        let nonce = self.exchange.begin(Task::Load);
+        let call = self.pipes.scripts.set_up(saved.user.positional.as_deref(), true, &saved.answer, nonce);
+        self.loading = saved;
+        self.send(&call)
+    }
+
+    fn state_file(&self) -> &File {
+        self.pipes.state_file()
+    }
+
     fn has_unread_request(&self) -> Result<bool, Exit> {
         // Bash reads all lines of a call at once.
         Ok(self.exchange.was_asked_once() && self.pipes.has_unread_commands()?)
@@ -237,6 +273,8 @@ impl Interpreter for BashSession {
                 Task::SetUp => self.after_set_up(*report)?,
                 Task::Code => self.after_code(*report, stopped),
                 Task::Set => self.after_set(&report, stopped),
+                Task::Save => self.after_save(&report, stopped),
+                Task::Load => self.after_load(*report, stopped)?,
                 Task::Complete(word) => self.after_completion(word, &report, stopped),
             })),
         })
@@ -432,6 +470,39 @@ impl BashSession {
             answer: is_new.then(|| self.answer()),
             ..CallReport::new(stopped.unwrap_or(Outcome::Ok), State::Kept)
         }
+    }
+
+    fn after_save(&mut self, report: &Report, stopped: Option<Outcome>) -> CallReport {
+        let Some(snapshot) = self.exchange.saved.take() else {
+            if stopped.is_some() {
+                self.terminal.restore(self.settings.as_ref());
+            }
+            return CallReport {
+                hint: Some("the shell did not finish, and nothing was saved".to_owned()),
+                ..CallReport::new(stopped.unwrap_or(Outcome::Error), State::Kept)
+            };
+        };
+        let saved = SavedShell::new(snapshot, &report.signal_traps, &self.state.user, &self.config.env);
+        let bytes = saved.encode();
+        if let Err(error) = self.pipes.write_state(&bytes) {
+            return CallReport::refused(format!("the state cannot be kept in memory: {error}"));
+        }
+        let saved = Some((bytes.len() as u64, saved::contents(&report.names)));
+        CallReport { saved, ..CallReport::new(Outcome::Ok, State::Kept) }
+    }
+
+    fn after_load(&mut self, report: Report, stopped: Option<Outcome>) -> Result<CallReport, Exit> {
+        if stopped.is_some() {
+            return Ok(CallReport::new(stopped.unwrap_or(Outcome::Error), State::Kept));
+        }
+        self.after_set_up(report)?;
+        let SavedShell { user, answer, .. } = std::mem::take(&mut self.loading);
+        let UserState { stdin, exec_is_function, is_silenced, .. } = self.state.user;
+        self.state.user = UserState { stdin, exec_is_function, is_silenced, ..user };
+        self.state.answer = answer;
+        self.state.driver = Driver::Standard;
+        let saved = Some(Default::default());
+        Ok(CallReport { answer: Some(self.answer()), saved, ..CallReport::new(Outcome::Ok, State::Kept) })
     }
 
     fn after_completion(&self, word: &Word, report: &Report, stopped: Option<Outcome>) -> CallReport {

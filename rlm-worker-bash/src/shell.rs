@@ -143,6 +143,17 @@ impl Pipes {
         self.state.write_all_at(state, 0)
     }
 
+    /// The beginning of the file with the state.
+    pub(crate) fn read_state(&self, bytes: u64) -> io::Result<Vec<u8>> {
+        let mut state = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
+        self.state.read_exact_at(&mut state, 0)?;
+        Ok(state)
+    }
+
+    pub(crate) fn state_file(&self) -> &File {
+        &self.state
+    }
+
     /// Appends new data from the report pipe, without waiting.
     pub(crate) fn read_report(&self, report: &mut Vec<u8>) -> Result<(), Errno> {
         self.report.read_available(report)

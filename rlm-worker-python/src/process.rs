@@ -113,6 +113,15 @@ impl Pipes {
         Ok(())
     }
 
+    /// The file of the payload, for a state: its memory is freed before the next payload.
+    pub(crate) fn lend_payload(&mut self) {
+        self.payload_bytes = usize::MAX;
+    }
+
+    pub(crate) fn payload(&self) -> &File {
+        &self.payload
+    }
+
     /// Sends a command to the engine.
     pub(crate) fn send(&self, command: Command) -> io::Result<()> {
         write(&self.commands_writer, &command.encode())?;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use rlm_core::worker::{
 use crate::ladder::{self, LADDER, Rung};
 use crate::process::{self, Outputs, Pipes, StartError};
 use crate::python::Python;
-use crate::wire::{Command, LOST_STATUS, Report, Setup, Task, complete_report};
+use crate::wire::{Command, LOST_STATUS, Report, Saved, Setup, Task, complete_report};
 
 /// Interval at which the interpreter of a running cell is checked even if nothing happens.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(100);
@@ -79,19 +80,8 @@ impl Interpreter for PythonSession {
     const HAS_RESULTS: bool = true;
 
     fn start(config: PythonConfig, events: &Events) -> Result<Self, Exit> {
-        let pipes = Pipes::new().map_err(StartError::Pipes).map_err(Exit::failed)?;
-        let process = start(&config, &pipes, &config.setup.fs_root).map_err(Exit::failed)?;
-        let mut session = Self {
-            pipes,
-            process,
-            version: String::new(),
-            image: None,
-            outputs: Outputs::new(config.max_output_bytes),
-            exchange: Exchange { nonce: 0, task: Task::SetUp, began: BootTime::now(), report: Vec::new() },
-            config,
-        };
-        session.set_up(events)?;
-        Ok(session)
+        let cwd = config.setup.fs_root.clone();
+        Self::start_in(&cwd, config, events)
     }
 
     fn restart(&mut self, events: &Events) -> Result<State, Exit> {
@@ -112,6 +102,10 @@ impl Interpreter for PythonSession {
         self.config.setup.answer = Answer::default();
         *self = Self::start(self.config.clone(), events)?;
         Ok(())
+    }
+
+    fn start_beside(&self, cwd: &Path, events: &Events) -> Result<Self, Exit> {
+        Self::start_in(cwd, self.config.clone(), events)
     }
 
     fn process(&self) -> &Process {
@@ -164,6 +158,20 @@ impl Interpreter for PythonSession {
 
     fn send_completion(&mut self, code: &str) -> Result<Option<String>, Exit> {
         self.send(Task::Complete, code.as_bytes(), 0, 0)
+    }
+
+    fn send_save(&mut self) -> Result<Option<String>, Exit> {
+        self.pipes.lend_payload();
+        self.command(Task::Save, 0, 0, 0).map(|()| None)
+    }
+
+    fn send_load(&mut self, bytes: u64) -> Result<Option<String>, Exit> {
+        self.pipes.lend_payload();
+        self.command(Task::Load, bytes, 0, 0).map(|()| None)
+    }
+
+    fn state_file(&self) -> &File {
+        self.pipes.payload()
     }
 
     fn has_unread_request(&self) -> Result<bool, Exit> {
@@ -222,6 +230,23 @@ impl Interpreter for PythonSession {
 }
 
 impl PythonSession {
+    /// Starts a session in a directory.
+    fn start_in(cwd: &Path, config: PythonConfig, events: &Events) -> Result<Self, Exit> {
+        let pipes = Pipes::new().map_err(StartError::Pipes).map_err(Exit::failed)?;
+        let process = start(&config, &pipes, cwd).map_err(Exit::failed)?;
+        let mut session = Self {
+            pipes,
+            process,
+            version: String::new(),
+            image: None,
+            outputs: Outputs::new(config.max_output_bytes),
+            exchange: Exchange { nonce: 0, task: Task::SetUp, began: BootTime::now(), report: Vec::new() },
+            config,
+        };
+        session.set_up(events)?;
+        Ok(session)
+    }
+
     /// Makes a newly started interpreter ready for cells.
     fn set_up(&mut self, events: &Events) -> Result<(), Exit> {
         let setup = serde_json::to_vec(&self.config.setup).map_err(Exit::failed)?;
@@ -245,13 +270,23 @@ impl PythonSession {
         if let Err(error) = self.pipes.write_payload(payload) {
             return Ok(Some(format!("the request cannot be passed to the interpreter: {error}")));
         }
-        let nonce = self.exchange.nonce + 1;
-        self.exchange = Exchange { nonce, task, began: BootTime::now(), report: Vec::new() };
         let [payload_bytes, written_bytes, max_result_bytes] =
             [payload.len(), written_bytes, max_result_bytes].map(|bytes| bytes as u64);
+        self.command(task, payload_bytes, written_bytes, max_result_bytes).map(|()| None)
+    }
+
+    /// Sends a command whose payload is there.
+    fn command(
+        &mut self,
+        task: Task,
+        payload_bytes: u64,
+        written_bytes: u64,
+        max_result_bytes: u64,
+    ) -> Result<(), Exit> {
+        let nonce = self.exchange.nonce + 1;
+        self.exchange = Exchange { nonce, task, began: BootTime::now(), report: Vec::new() };
         let command = Command { nonce, task, payload_bytes, written_bytes, max_result_bytes };
-        self.pipes.send(command).map_err(Exit::failed)?;
-        Ok(None)
+        self.pipes.send(command).map_err(Exit::failed)
     }
 
     fn after_report(&mut self, report: Report, stopped: Option<Outcome>) -> CallReport {
@@ -268,8 +303,25 @@ impl PythonSession {
                 result: report.result,
                 ..CallReport::new(stopped.unwrap_or(Outcome::Ok), State::Kept)
             },
+            Task::Save | Task::Load => self.after_state(report, stopped),
             Task::Cell(_) => self.after_cell(report, stopped),
         }
+    }
+
+    fn after_state(&mut self, report: Report, stopped: Option<Outcome>) -> CallReport {
+        let Report { result, exception, answer, .. } = report;
+        let saved = result.as_deref().and_then(|text| serde_json::from_str::<Saved>(text).ok());
+        let Some(Saved { bytes, contents }) = saved else {
+            let fault = exception.map(|exception| format!("{}: {}", exception.kind, exception.message));
+            return CallReport {
+                outcome: stopped.unwrap_or(Outcome::Error),
+                ..CallReport::refused(fault.unwrap_or_else(|| "the interpreter did not say why".to_owned()))
+            };
+        };
+        if let Some(answer) = &answer {
+            self.config.setup.answer = answer.clone();
+        }
+        CallReport { answer, saved: Some((bytes, contents)), ..CallReport::new(Outcome::Ok, State::Kept) }
     }
 
     fn after_cell(&mut self, report: Report, stopped: Option<Outcome>) -> CallReport {

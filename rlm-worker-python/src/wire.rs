@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 
 use rlm_core::protocol::{Answer, Exception};
+use rlm_core::saved::Contents;
 use rlm_core::worker::settings::RootTools;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -74,6 +75,10 @@ pub enum Task {
     Set,
     /// Find what can complete code: the payload is the code.
     Complete,
+    /// Write the session's state to the file of the payload. [`Report::result`] is JSON: [`Saved`].
+    Save,
+    /// Take over the state in the payload. The namespace is a new one.
+    Load,
     /// Run the cell with this number, which is part of its file name: the payload is its code, and its source as
     /// written.
     Cell(u64),
@@ -82,12 +87,20 @@ pub enum Task {
 /// [`Task::Complete`] as a number.
 const COMPLETE: u64 = u64::MAX - 1;
 
+/// [`Task::Save`] as a number.
+const SAVE: u64 = u64::MAX - 2;
+
+/// [`Task::Load`] as a number.
+const LOAD: u64 = u64::MAX - 3;
+
 impl Task {
     fn encode(self) -> u64 {
         match self {
             Self::SetUp => 0,
             Self::Set => u64::MAX,
             Self::Complete => COMPLETE,
+            Self::Save => SAVE,
+            Self::Load => LOAD,
             Self::Cell(number) => number,
         }
     }
@@ -97,6 +110,8 @@ impl Task {
             0 => Self::SetUp,
             u64::MAX => Self::Set,
             COMPLETE => Self::Complete,
+            SAVE => Self::Save,
+            LOAD => Self::Load,
             number => Self::Cell(number),
         }
     }
@@ -165,6 +180,16 @@ pub struct Report {
     pub answer_type: Option<String>,
 }
 
+/// The result of [`Task::Save`] and [`Task::Load`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    /// Size of the state that was written.
+    pub bytes: u64,
+    /// The objects in it, and those that are not.
+    #[serde(flatten)]
+    pub contents: Contents,
+}
+
 /// Size of a report's header in bytes: nonce, and length of the document.
 pub const REPORT_HEADER_BYTES: usize = 16;
 
@@ -191,7 +216,15 @@ mod tests {
 
     #[test]
     fn a_command_survives_the_round_trip() {
-        for task in [Task::SetUp, Task::Set, Task::Complete, Task::Cell(1), Task::Cell(u64::MAX - 2)] {
+        for task in [
+            Task::SetUp,
+            Task::Set,
+            Task::Complete,
+            Task::Save,
+            Task::Load,
+            Task::Cell(1),
+            Task::Cell(u64::MAX - 4),
+        ] {
             let (payload_bytes, written_bytes, max_result_bytes) = (u64::MAX, 3, 1 << 40);
             let command = Command { nonce: 1, task, payload_bytes, written_bytes, max_result_bytes };
             assert_eq!(Command::decode(&command.encode()), command);

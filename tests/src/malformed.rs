@@ -19,7 +19,7 @@ pub const MALFORMED: [(&str, i64, &str); 21] = [
     (
         "{\"op\": \"dance\", \"seq\": 3}",
         3,
-        "unknown op `dance`: expected `execute`, `reset`, `set`, `complete` or `info`",
+        "unknown op `dance`: expected `execute`, `reset`, `set`, `complete`, `info`, `save` or `load`",
     ),
     ("{\"op\": 1, \"seq\": 3}", 3, "field `op` is the number 1"),
     ("{\"code\": \":\", \"timeout\": -1, \"seq\": 3}", 3, "field `timeout` is the number -1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -86,6 +87,22 @@ class AsyncSession(BaseSession):
     async def reset(self) -> Response:
         """Ends everything that the session started, and gives it a new interpreter and an empty answer."""
         return await self._call(self._core.reset())
+
+    async def save(self, file: str | os.PathLike[str], *, directory: bool = False) -> Response:
+        """Writes the session's state to a file, which replaces one that is there once it is whole. The session goes on.
+
+        With `directory`, the session's directory goes along: a load unpacks it into an empty one.
+        What cannot be saved is in `result`, as JSON, and in `hint`. If nothing was saved, `outcome` is not "ok".
+        """
+        return await self._call(self._core.save(file, directory))
+
+    async def load(self, file: str | os.PathLike[str]) -> Response:
+        """Ends everything that the session started, and goes on with the session in a file: with this one's tools.
+
+        The file is a program: it runs with the rights of the session. If it cannot be loaded, `outcome` is not "ok",
+        `hint` says why, and the session is as it was.
+        """
+        return await self._call(self._core.load(file))
 
     async def info(self) -> Info:
         """Describes the session: interpreter, memory, working directory, limits. Changes nothing."""

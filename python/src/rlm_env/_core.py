@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from ._config import SessionConfig, check_seconds
 from ._documents import Answer, Info, Response
 from ._errors import EndedError, ProtocolError, SessionError, StartError, UsageError
-from ._files import PrivateDirectory, write_own_file
+from ._files import PrivateDirectory, copy_own_file, write_own_file
 from ._link import END_LIMIT, Link, Watcher, now
 from ._programs import find_program
 from ._rootd import Rootd
@@ -35,6 +35,9 @@ INTERRUPT_INTERVAL = 0.25
 """Seconds between interrupts. They are repeated: one that comes before the worker has read the request is lost."""
 
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
+
+_SAVED = "rlm_saved"
+"""Name in the control directory of a copy of a saved session: a confined worker reaches no other file."""
 
 _FILES = ("rlm_cmd", "rlm_cmd.new", "rlm_res", "rlm_res.new", "rlm_ready", "rlm_answer.json")
 
@@ -264,6 +267,37 @@ class Core:
         if response.result is None:
             raise ProtocolError(response.hint or "the worker does not describe the session")
         return Info.from_json(response.result)
+
+    def save(self, file: str | os.PathLike[str], directory: bool) -> Steps[Response]:
+        path = os.path.abspath(file)
+        if not self._is_confined():
+            return (yield from self._pass("save", path, directory))
+        copy = f"{self.control}/{_SAVED}"
+        response = yield from self._pass("save", _SAVED, directory)
+        if response.outcome == "ok":
+            copy_own_file(copy, path)
+            os.unlink(copy)
+        return response
+
+    def load(self, file: str | os.PathLike[str]) -> Steps[Response]:
+        path = os.path.abspath(file)
+        if not self._is_confined():
+            return (yield from self._pass("load", path))
+        self.check()
+        copy = f"{self.control}/{_SAVED}"
+        copy_own_file(os.path.realpath(path), copy)
+        try:
+            return (yield from self._pass("load", _SAVED))
+        finally:
+            os.unlink(copy)
+
+    def _is_confined(self) -> bool:
+        return self.config.environment().get("RLM_CONFINE", "off") not in ("", "off")
+
+    def _pass(self, op: str, file: str, directory: bool = False) -> Steps[Response]:
+        limit = self.config.exec_timeout
+        limit = None if limit is None else limit + OPERATION_LIMIT + self.config.margin
+        return self._ask({"op": op, "file": file, **({"directory": True} if directory else {})}, limit)
 
     def _operate(self, request: dict[str, Any]) -> Steps[Response]:
         return self._ask(request, OPERATION_LIMIT + self.config.margin)

@@ -34,6 +34,26 @@ def write_own_file(path: str, text: str) -> None:
     os.replace(new, path)
 
 
+def copy_own_file(source: str, target: str) -> None:
+    """Copies a file to or from such a directory. What is there is replaced once the copy is whole."""
+    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{source} is not a regular file")
+        new = f"{target}.new"
+        with suppress(FileNotFoundError):
+            os.unlink(new)
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with open(os.open(new, flags, 0o600), "wb") as copy:
+                shutil.copyfileobj(file, copy, 1 << 20)
+            os.replace(new, target)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(new)
+            raise
+
+
 class PrivateDirectory:
     """A directory for one session, in the directory of the process."""
 

@@ -17,7 +17,7 @@ use self::servers::{ACP_HELP, MCP_HELP};
 pub(crate) use self::servers::{AcpOptions, McpOptions, Permissions};
 use self::sessions::{CONFORMANCE_HELP, EXEC_HELP, REPL_HELP, REPLAY_HELP, SCRIPT_HELP};
 pub(crate) use self::sessions::{
-    ConformanceOptions, ExecOptions, ReplOptions, ReplayOptions, ScriptOptions, SessionOptions,
+    ConformanceOptions, ExecOptions, ReplOptions, ReplayOptions, SavedOptions, ScriptOptions, SessionOptions,
     SourceArguments, WorkerOptions,
 };
 use crate::config::{Flags, Shape};
@@ -76,6 +76,8 @@ pub(crate) enum Command {
     /// Run calls in one session and print their output.
     #[command(after_help = EXEC_HELP)]
     Exec(Box<ExecOptions>),
+    /// Describe a saved session, without running anything of it.
+    Saved(SavedOptions),
     /// Type into a session.
     #[command(after_help = REPL_HELP)]
     Repl(Box<ReplOptions>),

@@ -62,6 +62,15 @@ pub(crate) struct ExecOptions {
     /// Print raw responses, one JSON document per line.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Go on with the session in this file: what is in it runs.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) load: Option<PathBuf>,
+    /// Save the session to this file after the calls (docs/saved-sessions.md).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
+    /// Save the session's directory, too; `--load` unpacks it into an empty one.
+    #[arg(long, hide = true, requires = "save")]
+    pub(crate) save_directory: bool,
     /// Give the code functions of the host: those of --tools and --mcp, a search of its directory, and llm_batch if a model is
     /// set; `network`, which --tools or --model alone mean, or `intercept` (docs/interception.md).
     #[arg(long, value_name = "HOW")]
@@ -71,6 +80,16 @@ pub(crate) struct ExecOptions {
     pub(crate) code: Vec<String>,
     #[command(flatten)]
     pub(crate) settings: ToolFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SavedOptions {
+    /// A file of `rlm exec --save`.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Print the file's own description, as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 pub(super) const REPL_HELP: &str = "\

@@ -1,6 +1,7 @@
 //! The lines of `rlm_history.jsonl`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,10 @@ pub enum Operation {
     Reset,
     /// Set variables.
     Set,
+    /// Write the state to a file.
+    Save,
+    /// Go on with the session in a file. The lines of that session precede this one.
+    Load,
 }
 
 /// One line of `rlm_history.jsonl`. Lines of older workers end before `op`.
@@ -53,13 +58,16 @@ pub struct HistoryEntry {
     /// Op `set`: names of the variables that did not fit; absent if all did.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables_omitted: Vec<String>,
+    /// Ops `save` and `load`: the file. Absent for other ops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
     /// True if the response had a `result`: the value of a last expression, or a traceback. Absent otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_result: bool,
     /// The code as written, if different code ran: [`super::Execute::source`]. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Present in the first line of each worker, where it marks a new session; absent in the others.
+    /// Present in the first line of each worker, where it marks a new session, and for op `load`; absent in the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<HistorySession>,
 }
@@ -82,6 +90,7 @@ impl HistoryEntry {
             output_bytes: response.output_bytes(),
             variables: None,
             variables_omitted: Vec::new(),
+            file: None,
             has_result: response.result.is_some(),
             source: None,
             session: None,

@@ -1,6 +1,7 @@
 //! Requests of the host.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -38,6 +39,22 @@ pub enum Request {
         code: String,
         /// Echoed in the response.
         seq: i64,
+    },
+    /// Write the session's state to a file. The session goes on.
+    Save {
+        /// Echoed in the response.
+        seq: i64,
+        /// The file. A relative path is one in the control directory.
+        file: PathBuf,
+        /// True for the session's directory, too.
+        directory: bool,
+    },
+    /// Go on with the session that is in a file, in place of this one.
+    Load {
+        /// Echoed in the response.
+        seq: i64,
+        /// The file, as for `Save`.
+        file: PathBuf,
     },
     /// Describe the session.
     Info {
@@ -140,8 +157,10 @@ impl<'a> Fields<'a> {
             "set" => self.into_variables().map(|variables| Request::Set { seq, variables }),
             "complete" => self.take_code().map(|code| Request::Complete { code, seq }),
             "info" => Ok(Request::Info { seq }),
+            "save" => self.into_save(),
+            "load" => self.take_file().map(|file| Request::Load { seq, file }),
             other => Err(self.fault(format!(
-                "unknown op `{other}`: expected `execute`, `reset`, `set`, `complete` or `info`"
+                "unknown op `{other}`: expected `execute`, `reset`, `set`, `complete`, `info`, `save` or `load`"
             ))),
         }
     }
@@ -177,6 +196,24 @@ impl<'a> Fields<'a> {
             Some(Value::String(code)) => Ok(code),
             Some(other) => Err(self.wrong("code", &other, "a string")),
             None => Err(self.fault("request has no field `code`, the string to run".into())),
+        }
+    }
+
+    fn into_save(mut self) -> Result<Request, BadRequest> {
+        let directory = match self.take("directory")? {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(directory)) => directory,
+            Some(other) => return Err(self.wrong("directory", &other, "a boolean")),
+        };
+        self.take_file().map(|file| Request::Save { seq: self.seq, file, directory })
+    }
+
+    fn take_file(&mut self) -> Result<PathBuf, BadRequest> {
+        match self.take("file")? {
+            Some(Value::String(file)) if !file.is_empty() && !file.contains('\0') => Ok(file.into()),
+            Some(Value::String(_)) => Err(self.fault("field `file` is not the path of a file".into())),
+            Some(other) => Err(self.wrong("file", &other, "a string")),
+            None => Err(self.fault("request has no field `file`, the path of the saved session".into())),
         }
     }
 
@@ -281,6 +318,16 @@ mod tests {
         check_request(r#"{"shutdown": true}"#, Request::Shutdown);
         check_request(r#"{"op": "reset", "seq": 2}"#, Request::Reset { seq: 2 });
         check_request(r#"{"op": "info", "seq": 3}"#, Request::Info { seq: 3 });
+        let file = PathBuf::from("/tmp/s");
+        check_request(
+            r#"{"op": "save", "seq": 6, "file": "/tmp/s"}"#,
+            Request::Save { seq: 6, file: file.clone(), directory: false },
+        );
+        check_request(
+            r#"{"op": "save", "seq": 6, "file": "/tmp/s", "directory": true}"#,
+            Request::Save { seq: 6, file: file.clone(), directory: true },
+        );
+        check_request(r#"{"op": "load", "seq": 7, "file": "/tmp/s"}"#, Request::Load { seq: 7, file });
         check_request(
             r#"{"op": "complete", "code": "ec", "seq": 5}"#,
             Request::Complete { code: "ec".to_owned(), seq: 5 },

@@ -81,6 +81,7 @@ fn golden_files() {
         output_bytes: 5,
         variables: None,
         variables_omitted: Vec::new(),
+        file: None,
         has_result: false,
         source: None,
         session: None,
@@ -132,8 +133,8 @@ fn golden_files() {
     let old: HistoryEntry = serde_json::from_str(old).unwrap();
     assert_eq!(old, HistoryEntry { output_digest: None, output_bytes: 0, ..entry });
     check_golden(
-        &[Operation::Execute, Operation::Reset, Operation::Set].to_vec(),
-        r#"["execute","reset","set"]"#,
+        &[Operation::Execute, Operation::Reset, Operation::Set, Operation::Save, Operation::Load].to_vec(),
+        r#"["execute","reset","set","save","load"]"#,
     );
 }
 

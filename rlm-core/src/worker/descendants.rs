@@ -79,6 +79,33 @@ pub fn end_all_with(signal: Signal, limit: Duration) -> bool {
     }
 }
 
+/// Ends every descendant but this child of ours and those below it, by the [`STOP_LADDER`].
+pub fn end_all_but(keep: Pid) {
+    for (signal, limit) in STOP_LADDER {
+        let deadline = Instant::now() + limit;
+        let mut signalled = Vec::new();
+        loop {
+            reap_orphans(Some(keep));
+            let kept = below(keep);
+            let others = below(Pid::this()).into_iter().filter(|pid| *pid != keep && !kept.contains(pid));
+            let others: Vec<Pid> = others.collect();
+            if others.is_empty() {
+                return;
+            }
+            for pid in others {
+                if signal == Signal::SIGKILL || !signalled.contains(&pid) {
+                    signalled.push(pid);
+                    let _gone_already = kill(pid, signal).and_then(|()| kill(pid, Signal::SIGCONT));
+                }
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+            wait_for_child(RESIGNAL);
+        }
+    }
+}
+
 /// Waits for at most `limit` until a child changes state. SIGCHLD is blocked, and is consumed here.
 fn wait_for_child(limit: Duration) {
     // SAFETY: an empty set is initialised by sigemptyset before it is used; both pointers are to live locals.

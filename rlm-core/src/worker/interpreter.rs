@@ -1,7 +1,8 @@
 //! The interpreter that a language provides, as the [supervisor](super::supervisor) drives it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::poll::PollFd;
@@ -12,6 +13,7 @@ use super::exit::Exit;
 use super::process::Process;
 use crate::json::JsonText;
 use crate::protocol::{Answer, Exception, Execute, Outcome, PROTOCOL_VERSION, Response, State, Truncated};
+use crate::saved::Contents;
 
 /// A language's interpreter: how it is started, what it is sent, how its report is read and how it is stopped.
 ///
@@ -60,6 +62,12 @@ pub trait Interpreter: Sized {
     /// [`Exit::Failed`] says why there is no interpreter; [`Self::restart`] can then be tried.
     fn start_anew(&mut self, events: &Events) -> Result<(), Exit>;
 
+    /// Starts a session with the settings of this one in another process, in this directory. This one goes on.
+    ///
+    /// # Errors
+    /// [`Exit::Failed`] says why there is no interpreter.
+    fn start_beside(&self, cwd: &Path, events: &Events) -> Result<Self, Exit>;
+
     /// The process.
     fn process(&self) -> &Process;
 
@@ -98,6 +106,23 @@ pub trait Interpreter: Sized {
     /// # Errors
     /// [`Exit`] if the session can no longer be served.
     fn send_completion(&mut self, code: &str) -> Result<Option<String>, Exit>;
+
+    /// Asks for the state of the session, which goes on. It is in the [`Self::state_file`] when the report has
+    /// [`CallReport::saved`]. Returns the reason if the request cannot be passed on.
+    ///
+    /// # Errors
+    /// [`Exit`] if the session can no longer be served.
+    fn send_save(&mut self) -> Result<Option<String>, Exit>;
+
+    /// Has a new session take over the state that is in the first bytes of its [`Self::state_file`]. Returns the reason if it
+    /// cannot.
+    ///
+    /// # Errors
+    /// [`Exit`] if the session can no longer be served.
+    fn send_load(&mut self, bytes: u64) -> Result<Option<String>, Exit>;
+
+    /// The file in memory by which a state is passed.
+    fn state_file(&self) -> &File;
 
     /// True if the process has not begun to read the request.
     ///
@@ -190,6 +215,8 @@ pub struct CallReport {
     pub hint: Option<String>,
     /// The answer. None: it has not changed.
     pub answer: Option<Answer>,
+    /// The size of the state that was saved, and what is in it; after a load, what is not there.
+    pub saved: Option<(u64, Contents)>,
 }
 
 impl CallReport {
@@ -207,6 +234,7 @@ impl CallReport {
             truncated: Truncated::default(),
             hint: None,
             answer: None,
+            saved: None,
         }
     }
 

@@ -1,5 +1,8 @@
 //! The serve loop: requests in, responses out, strictly in turn.
 
+mod directory;
+mod saved;
+
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -45,6 +48,7 @@ pub fn serve(
         resource_limits: session.resource_limits().clone(),
         memory_kills: 0,
         history,
+        facts: history_session.clone(),
         history_session: Some(history_session),
         answer: session.answer(),
         answer_is_saved: true,
@@ -71,6 +75,8 @@ struct Server<'a> {
     /// [`ResourceLimits::memory_kills`] after the last request.
     memory_kills: u64,
     history: History,
+    /// The session that this worker was started for.
+    facts: HistorySession,
     /// The session for the first line of the history, until that line is written.
     history_session: Option<HistorySession>,
     answer: Answer,
@@ -135,6 +141,15 @@ impl Server<'_> {
                 let timed = Timed::run(events, || session.complete(&code, &mut meanwhile, events))?;
                 let Timed { report, seconds, .. } = timed;
                 Ok(report.into_response(seq, self.execution_count, self.answer.clone(), seconds))
+            }
+            Request::Save { seq, file, directory } => {
+                let timed =
+                    Timed::run(events, || self.save((&file, directory), session, &mut meanwhile, events))?;
+                self.record(timed, Operation::Save, seq, |entry| HistoryEntry { file: Some(file), ..entry })
+            }
+            Request::Load { seq, file } => {
+                let timed = Timed::run(events, || self.load(&file, session, &mut meanwhile, events))?;
+                self.record(timed, Operation::Load, seq, |entry| HistoryEntry { file: Some(file), ..entry })
             }
             Request::Info { seq } => self.describe(seq, &session.describe()),
             Request::Shutdown => Err(Exit::Shutdown),

@@ -3,6 +3,8 @@
 //! It waits for a request to end, stops it at its time limit or when the host interrupts it, replaces an interpreter
 //! that died during or between calls, and informs the caller. An [`Interpreter`] provides the language-specific part.
 
+mod saved;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -240,6 +242,8 @@ impl<I: Interpreter> Supervisor<I> {
             Request::Code { call, number } => self.interpreter.send_code(call, *number)?,
             Request::Variables(variables) => self.interpreter.send_variables(variables)?,
             Request::Completion(code) => self.interpreter.send_completion(code)?,
+            Request::Save => self.interpreter.send_save()?,
+            Request::Load(bytes) => self.interpreter.send_load(*bytes)?,
         };
         if let Some(fault) = refusal {
             return Ok((End::Refused(fault), None));
@@ -256,8 +260,7 @@ impl<I: Interpreter> Supervisor<I> {
             if let Some(status) = arrival.status {
                 break End::Died(self.death(status, schedule.is_at_end()));
             }
-            // The host can only interrupt code.
-            if arrival.interrupt && matches!(request, Request::Code { .. }) {
+            if arrival.interrupt && request.is_interruptible() {
                 schedule.interrupt();
             }
             if matches!(request, Request::Code { .. })
@@ -306,8 +309,8 @@ impl<I: Interpreter> Supervisor<I> {
         // Otherwise the output stays for the next call: a background job has printed it.
         let takes_output = match request {
             Request::Code { .. } => true,
-            Request::Variables(_) => stopped.is_some(),
-            Request::Completion(_) => false,
+            Request::Variables(_) | Request::Save => stopped.is_some(),
+            Request::Completion(_) | Request::Load(_) => false,
         };
         if takes_output {
             self.interpreter.take_output(&mut report)?;
@@ -341,11 +344,11 @@ impl<I: Interpreter> Supervisor<I> {
         report.state = state;
         report.answer = Some(self.interpreter.answer());
         let mut hint = format!("the {} {how}; {}{lost}", I::NOUN, self.interpreter.what_survives(state));
-        if let Request::Variables(_) = request {
-            hint.push_str(match report.state {
-                State::Reset => "; nothing was set",
-                State::Kept | State::Restored => "; variables may be missing",
-            });
+        match (request, report.state) {
+            (Request::Variables(_), State::Reset) => hint.push_str("; nothing was set"),
+            (Request::Variables(_), _) => hint.push_str("; variables may be missing"),
+            (Request::Save, _) => hint.push_str("; nothing was saved"),
+            _ => {}
         }
         report.hint = Some(hint);
         Ok(report)
@@ -394,9 +397,22 @@ impl<I: Interpreter> Supervisor<I> {
 
 /// A request to the interpreter.
 enum Request<'a> {
-    Code { call: &'a Execute, number: u64 },
+    Code {
+        call: &'a Execute,
+        number: u64,
+    },
     Variables(&'a BTreeMap<String, JsonText>),
     Completion(&'a str),
+    Save,
+    /// Load the state of so many bytes.
+    Load(u64),
+}
+
+impl Request<'_> {
+    /// True if the host can interrupt it: it runs code of the session for any time.
+    fn is_interruptible(&self) -> bool {
+        matches!(self, Self::Code { .. } | Self::Save | Self::Load(_))
+    }
 }
 
 /// The way a request ended for the interpreter.

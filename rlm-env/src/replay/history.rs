@@ -20,22 +20,25 @@ pub(super) fn read(
     if options.rollout.is_some() {
         return Err(SourceError::RolloutOfHistory(path.to_owned()));
     }
-    let (entries, remarks) = entries(input, path)?;
+    let (mut entries, remarks) = entries(input, path)?;
     if entries.is_empty() {
         return Err(SourceError::Empty(path.to_owned()));
     }
     let told = entries.iter().rev().find_map(|entry| entry.session.as_ref());
     let language = language(&entries, told, path, options)?;
+    let told = told.cloned();
+    // The calls of a session that was loaded precede the load, and a save changes nothing.
+    entries.retain(|entry| !matches!(entry.op, Operation::Save | Operation::Load));
     Ok(PastSession {
         language,
-        version: told.map(|told| told.version.clone()),
+        version: told.as_ref().map(|told| told.version.clone()),
         model: None,
-        fs_root: told.map(|told| PathBuf::from(&told.fs_root)),
+        fs_root: told.as_ref().map(|told| PathBuf::from(&told.fs_root)),
         fs_metadata: None,
         callbacks: Callbacks::Network,
         children: Vec::new(),
-        root_tools: told.map(|told| told.root_tools.clone()).unwrap_or_default(),
-        has_final_functions: told.map(|told| told.final_functions),
+        has_final_functions: told.as_ref().map(|told| told.final_functions),
+        root_tools: told.map(|told| told.root_tools).unwrap_or_default(),
         calls: entries.into_iter().enumerate().map(|(at, entry)| call(at + 1, entry)).collect(),
         answer: None,
         remarks,
@@ -105,6 +108,7 @@ fn call(number: usize, entry: HistoryEntry) -> PastCall {
             let variables = entry.variables.unwrap_or_default();
             Task::Set { variables, omitted: entry.variables_omitted }
         }
+        Operation::Save | Operation::Load => Task::Run(String::new()),
     };
     let is_first = number > 1 && entry.session.is_some();
     PastCall { number, task, source: entry.source, end: End::Responded(Box::new(response)), known, is_first }

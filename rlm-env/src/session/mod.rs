@@ -13,6 +13,7 @@ mod config;
 mod error;
 mod live;
 mod process;
+mod saved;
 mod wire;
 
 use std::collections::BTreeMap;

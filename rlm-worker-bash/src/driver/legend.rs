@@ -11,7 +11,7 @@
 //!
 //! | name | in the shell | value | set by | lives until |
 //! | --- | --- | --- | --- | --- |
-//! | `__rlm_call` | `__rlm` | array: the parts of the call's file (opening and code; for op `set` also the values, for op `complete` kind and word) | the first line; empty: `end.bash`, before `exit.bash` | the code begins |
+//! | `__rlm_call` | `__rlm` | array: the parts of the call's file (opening and code; for op `set` also the values, for op `complete` kind and word) | the first line; empty: `end.bash`, `save.bash`, before `exit.bash` | the code begins |
 //! | `__rlm_status` | `__rlm_s` | `$?` of the code; unset if that is 0 | opening; `rescue.bash` if the code was aborted | the end of the report |
 //! | `__rlm_pipe_status` | `__rlm_p` | PIPESTATUS of the code, separated by spaces, if it has a pipeline | the line appended to the code | the end of the report |
 //! | `__rlm_options` | `__rlm_o` | `$-` of the code. Unset: the rest of the opening was skipped | opening, `quiet.bash` | the end of the report |
@@ -64,6 +64,7 @@
 //! | `SET` | quiet | the result of op `set` | readonly names, or a space if everything was set |
 //! | `COMPLETIONS` | quiet | the result of op `complete` | names, one a line |
 //! | `DIRECTORIES` | quiet | the same: directories among the names | names, one a line |
+//! | `NAMES` | quiet | op `save`: the names in the shell | those of variables, of functions, of aliases, one a line |
 //!
 //! Traps are on the quiet pipe as `trap -p` prints them, starting with `trap -- `.
 
@@ -148,4 +149,5 @@ tokens! { MARKERS:
     SET = "S"
     COMPLETIONS = "C"
     DIRECTORIES = "D"
+    NAMES = "M"
 }

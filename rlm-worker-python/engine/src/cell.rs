@@ -51,6 +51,8 @@ pub(crate) struct Cells {
     run_tasks: Py<PyAny>,
     format_exception: Py<PyAny>,
     complete: Py<PyAny>,
+    save: Py<PyAny>,
+    load: Py<PyAny>,
     /// Flags of `from __future__ import …` in earlier cells.
     futures: i32,
 }
@@ -104,6 +106,8 @@ impl Cells {
         glue.set_item("__name__", "rlm_cell_engine")?;
         glue.set_item("DEFINITIONS", DEFINITIONS)?;
         glue.set_item("NOTEBOOK", NOTEBOOK)?;
+        glue.set_item("SAVING", SAVING)?;
+        glue.set_item("LOADING", LOADING)?;
         evaluate(&code(py, GLUE, "<rlm>")?, &glue)?;
         let fetch = |name: &str| glue.as_any().get_item(name).map(Bound::unbind);
         builtins.setattr("display", fetch("display")?)?;
@@ -123,6 +127,8 @@ impl Cells {
             run_tasks: fetch("run_tasks")?,
             format_exception: fetch("format_exception")?,
             complete: fetch("complete")?,
+            save: fetch("save")?,
+            load: fetch("load")?,
             futures: 0,
         })
     }
@@ -152,6 +158,29 @@ impl Cells {
     /// The end of the code that can be completed, and what it can become.
     pub(crate) fn complete(&self, py: Python<'_>, code: &str) -> PyResult<(String, Vec<String>)> {
         self.complete.bind(py).call1((self.namespace.bind(py), code))?.extract()
+    }
+
+    /// Writes the session's state to a file, without the objects that belong to its host. Returns the JSON text of what it holds.
+    pub(crate) fn save(
+        &mut self,
+        py: Python<'_>,
+        descriptor: i32,
+        given: &Bound<'_, PyDict>,
+    ) -> PyResult<String> {
+        self.save.bind(py).call1((descriptor, self.namespace.bind(py), given, self.futures))?.extract()
+    }
+
+    /// Takes over a state from a file. Returns the JSON text of what is not here.
+    pub(crate) fn load(
+        &mut self,
+        py: Python<'_>,
+        descriptor: i32,
+        given: &Bound<'_, PyDict>,
+    ) -> PyResult<String> {
+        let loaded = self.load.bind(py).call1((descriptor, self.namespace.bind(py), given))?;
+        let (text, futures) = loaded.extract::<(String, i32)>()?;
+        self.futures = futures;
+        Ok(text)
     }
 
     /// Runs a cell. Returns the repr of the value of its last expression, where that is not None: so many bytes of it, and the number
@@ -388,6 +417,10 @@ const GLUE: &str = include_str!("glue.py");
 
 /// The part of it for cells that import `multiprocessing`.
 const DEFINITIONS: &str = include_str!("definitions.py");
+
+/// The parts of it for sessions that are saved and loaded.
+const SAVING: &str = include_str!("saving.py");
+const LOADING: &str = include_str!("loading.py");
 
 /// The part of it for cells with IPython's own syntax.
 const NOTEBOOK: &str = include_str!("notebook.py");

@@ -7,6 +7,7 @@ first needs them: most sessions never format a traceback, and they start faster 
 import sys
 from _ast import AST, Call, Name
 from _frozen_importlib_external import PathFinder
+from _io import FileIO
 from _thread import get_ident
 from _weakref import ref
 
@@ -317,6 +318,50 @@ def add_definitions(spawn):
     scope_of("DEFINITIONS")["send_definitions"](
         spawn, modules["__main__"].__dict__, lambda: {name: sources[name][2] for name in list(sources) if is_cell(name)}
     )
+
+
+def loading():
+    """The module that makes the objects of a saved session."""
+    module = type(sys)("rlm_saved")
+    module.__dict__["__builtins__"] = __builtins__
+    exec(compile(own_globals["LOADING"], "<rlm>", "exec"), module.__dict__)
+    return module
+
+
+def results_of(namespace):
+    """The namespace in which the last two results are: the builtins of cells."""
+    builtins = namespace.get("__builtins__")
+    return builtins if type(builtins) is dict else builtins.__dict__
+
+
+def save(descriptor, namespace, given, futures):
+    """Writes the session to a file. Returns its size, what is in it and what is not, as JSON."""
+    from json import dumps
+
+    file = FileIO(descriptor, "r+b", closefd=False)
+    results = results_of(namespace)
+    results = {name: results[name] for name in ("_", "__") if name in results}
+    cells = {name: "".join(sources[name][2])[:-1] for name in list(sources) if is_cell(name)}
+    others = {"futures": futures, "sources": cells}
+    counts, left_out = scope_of("SAVING")["save"](file, namespace, given, others, results, loading())
+    return dumps({"bytes": file.tell(), "counts": counts, "left_out": left_out})
+
+
+def load(descriptor, namespace, given):
+    """Takes over a session from a file. Returns what is not here, as JSON, and the flags of its cells."""
+    from io import BufferedReader
+    from json import dumps
+
+    new = loading()
+    others = new.load(BufferedReader(FileIO(descriptor, "rb", closefd=False), 1 << 20), namespace, given)
+    for filename, source in others["sources"].items():
+        add_source(filename, source)
+        if filename in new.codes:
+            keep_source(filename, new.codes[filename])
+        else:
+            with_classes[filename] = None
+    results_of(namespace).update(others["results"])
+    return dumps({"bytes": 0, "counts": {}, "left_out": new.missing}), others["futures"]
 
 
 def display(*objects):

@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::fd::AsRawFd as _;
 
+use nix::libc;
 use nix::unistd::Pid;
 use pyo3::exceptions::{PyKeyError, PyKeyboardInterrupt, PyRuntimeError, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{Completions, ONE_CALL_PREFIX, name_excerpt};
+use rlm_worker_python::tools::FINAL_FUNCTIONS;
 use rlm_worker_python::wire::{Command, PipePaths, Report, Setup, Task, report_header};
 
 use crate::answer::LastAnswer;
@@ -24,6 +27,12 @@ use crate::{final_functions, pipes, text, tools, variables};
 const NOT_BEGUN: &str =
     "the code did not run: a task of an earlier cell held the session until the call was stopped";
 
+/// The name of the session's directory in the namespace.
+const EXTRA_DATA: &str = "extra_data";
+
+/// Passes a state by a file, and returns the JSON text of a [`rlm_worker_python::wire::Saved`].
+type PassState = fn(&mut Cells, Python<'_>, i32, &Bound<'_, PyDict>) -> PyResult<String>;
+
 struct Session {
     paths: PipePaths,
     cells: Cells,
@@ -33,6 +42,8 @@ struct Session {
     /// Names of the root tools.
     root_tools: Vec<String>,
     has_final_functions: bool,
+    /// The objects in the namespace that belong to this session's host, by name.
+    given: Py<PyDict>,
     /// Names in the namespace that last until the end of the next cell.
     transient_variables: BTreeSet<String>,
     /// True if the next cell was stopped before it began, by an interrupt of a task that held the session.
@@ -45,11 +56,14 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
     let mut session = Session::new(py)?;
     loop {
         let command = session.next_command(py)?;
-        let payload = pipes::read_payload(&session.paths.payload, command.payload_bytes)?;
+        let payload_bytes = if command.task == Task::Load { 0 } else { command.payload_bytes };
+        let payload = pipes::read_payload(&session.paths.payload, payload_bytes)?;
         let report = match command.task {
             Task::SetUp => session.set_up(py, &payload)?,
             Task::Set => session.set(py, &payload)?,
             Task::Complete => session.complete(py, &payload)?,
+            Task::Save => session.pass_state(py, libc::O_RDWR | libc::O_TRUNC, Cells::save)?,
+            Task::Load => session.pass_state(py, libc::O_RDONLY, Cells::load)?,
             Task::Cell(cell) => {
                 let source = Source::of_payload(&payload, command.written_bytes).map_err(fault)?;
                 session.run(py, &source, cell, command.max_result_bytes)?
@@ -88,6 +102,7 @@ impl Session {
             last_answer,
             root_tools,
             has_final_functions,
+            given: PyDict::new(py).unbind(),
             transient_variables,
             is_next_stopped: false,
             pid,
@@ -148,7 +163,7 @@ impl Session {
         answer.set_item("ready", setup.answer.ready)?;
         answer.set_item("content", &setup.answer.content)?;
         namespace.set_item("answer", answer)?;
-        namespace.set_item("extra_data", OsString::from(&setup.fs_root))?;
+        namespace.set_item(EXTRA_DATA, OsString::from(&setup.fs_root))?;
         namespace.set_item("fs_metadata", variables::of_json(py, &setup.fs_metadata.to_string())?)?;
         if let Some(tools) = &setup.root_tools {
             tools::add(namespace, tools)?;
@@ -158,6 +173,11 @@ impl Session {
             final_functions::add(namespace)?;
         }
         self.has_final_functions = setup.has_final_functions;
+        let given = self.given.bind(py);
+        let functions = FINAL_FUNCTIONS.iter().copied().filter(|_| setup.has_final_functions);
+        for name in self.root_tools.iter().map(String::as_str).chain(functions).chain([EXTRA_DATA]) {
+            given.set_item(name, namespace.as_any().get_item(name)?)?;
+        }
         guard_rails::install(namespace, &setup)?;
         return_memory();
         let version = Python::version_str().split(' ').next().unwrap_or_default();
@@ -211,6 +231,28 @@ impl Session {
         let (replaced, candidates) = found.unwrap_or_default();
         let completions = Completions { start: code.len() - replaced.len(), candidates };
         Ok(Report { result: Some(completions.to_json()), ..Report::default() })
+    }
+
+    /// Writes the session's state to the file of the payload, or takes over the one there. That runs code of the session, and can be
+    /// interrupted.
+    fn pass_state(&mut self, py: Python<'_>, flags: i32, pass: PassState) -> PyResult<Report> {
+        self.signals.open(py);
+        let passed = if self.is_next_stopped {
+            Err(PyKeyboardInterrupt::new_err(NOT_BEGUN))
+        } else {
+            let file = pipes::open(&self.paths.payload, flags).map_err(PyErr::from);
+            file.and_then(|file| pass(&mut self.cells, py, file.as_raw_fd(), self.given.bind(py)))
+        };
+        let (result, exception) = match passed {
+            Ok(result) => (Some(result), None),
+            Err(error) => (None, Some(self.cells.describe(py, error).exception)),
+        };
+        let (answer, _) = self.last_answer.changed(self.cells.namespace(py)).unzip();
+        self.streams.flush(py);
+        self.signals.close(py);
+        self.cells.tidy(py);
+        self.streams.restore(py)?;
+        Ok(Report { result, exception, answer, ..Report::default() })
     }
 
     /// A name and a value for the namespace, or the reason for the refusal.

@@ -17,6 +17,7 @@ mod output;
 mod placement;
 mod printing;
 mod round_trip;
+mod saved;
 mod start;
 mod subject;
 mod table;
@@ -49,6 +50,7 @@ fn main() {
     printing::bench(&mut criterion, &mut table, &languages[1]);
     idle::bench(&mut table, &languages);
     many::bench(&mut criterion, &mut table);
+    saved::bench(&mut table);
     criterion.final_summary();
     table.publish();
 }

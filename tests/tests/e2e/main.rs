@@ -33,6 +33,7 @@ mod resources;
 mod rollouts;
 mod root_tools;
 mod run;
+mod saved;
 mod session;
 mod standard_input;
 mod syntax;

@@ -13,8 +13,12 @@ use super::{Case, case, case_on_stand};
 pub(super) const SECTION: &str = "The history";
 
 pub(super) const CASES: &[Case] = &[
-    case("history/a-line-for-each", "a line for each call, `reset` and `set`, appended", line_for_each)
-        .of("The control directory"),
+    case(
+        "history/a-line-for-each",
+        "a line for each call, `reset`, `set`, `save` and `load`, appended",
+        line_for_each,
+    )
+    .of("The control directory"),
     case("history/as-in-the-response", "as in the response", as_in_the_response),
     case(
         "history/digest",

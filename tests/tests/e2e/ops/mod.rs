@@ -19,7 +19,7 @@ const SEQ: i64 = 1 << 40;
 
 /// Sends a request and returns the response, which has its `seq`.
 #[track_caller]
-pub(super) fn ask(worker: &Worker, mut request: Value) -> Response {
+pub(crate) fn ask(worker: &Worker, mut request: Value) -> Response {
     request["seq"] = SEQ.into();
     ask_as(worker, &request.to_string())
 }
@@ -36,7 +36,7 @@ fn ask_as(worker: &Worker, request: &str) -> Response {
 
 /// Resets the session, which must succeed.
 #[track_caller]
-pub(super) fn reset(worker: &Worker) -> Response {
+pub(crate) fn reset(worker: &Worker) -> Response {
     let response = ask(worker, json!({"op": "reset"}));
     assert_eq!(
         (response.status, response.outcome, response.state, response.hint.as_deref()),

@@ -1,0 +1,95 @@
+//! A shell that goes on in another worker.
+
+use rlm_tests::Worker;
+
+use super::{load, place, save};
+use crate::languages::calls;
+
+#[test]
+fn a_shell_goes_on_with_everything_but_jobs_and_descriptors() {
+    let (_dir, file) = place();
+    let mut old = Worker::bash();
+    for code in [
+        "s='it'\\''s \"$x\" \\ `'; export e=exported; a=(1 'two words' [5]=3); declare -A m=([k]=v [\"a b\"]=$'c\\nd'); readonly r=fixed",
+        "declare -i n=3; declare -u up=abc; declare -n ref=s; big=$(printf '%0100000d' 7); bytes=$'\\xff\\x01é'; E=",
+        "f() { local l=1; echo \"f:$1:$l:$s\"; }; export -f f; g() { f \"$@\" | cat; }; alias greet='echo hello'",
+        "shopt -s extglob nullglob; set -o pipefail -o noclobber; set -u; umask 027; set -- p1 'p 2' ''",
+        "trap 'echo usr' USR1; trap 'echo err $?' ERR; trap 'echo bye' EXIT; PS1='> '; PROMPT_COMMAND=(one two); enable -n let",
+        "sleep 1000 & exec 7>file; RLM_CONTENT='the answer'; IFS=:",
+    ] {
+        old.call(code);
+    }
+    old.call("(exit 3) | (exit 42)");
+    let hint = save(&old, &file);
+    assert!(
+        hint.starts_with("left out: process ") && hint.ends_with(" (sleep) (it is a running program)"),
+        "{hint}"
+    );
+    let mut new = Worker::bash();
+    assert_eq!(load(&new, &file), "");
+    calls(
+        &mut new,
+        &[
+            ("echo $? \"${PIPESTATUS[@]}\"", "42 3 42\n"),
+            (
+                "echo \"$s|${a[1]}|${!a[*]}|${m[k]}|${m[a b]}|$r|$up|$ref|${#big}|$bytes|${E-unset}\"",
+                "it's \"$x\" \\ `|two words|0:1:5|v|c\nd|fixed|ABC|it's \"$x\" \\ `|100000|\u{fffd}\u{1}é|\n",
+            ),
+            (
+                "n+=4; echo $n; bash -c 'echo $e; declare -F f'; g 3",
+                "7\nexported\nf\nf:3:1:it's \"$x\" \\ `\n",
+            ),
+            (
+                "greet you; shopt extglob nullglob; [[ -o pipefail && -o noclobber && -o nounset ]] && umask; echo $# \"$2\" \"$3\"",
+                "hello you\nextglob        \ton\nnullglob       \ton\n0027\n3 p 2 \n",
+            ),
+            (
+                "trap -p; enable -n; declare -p PS1 PROMPT_COMMAND",
+                "trap -- 'echo bye' EXIT\ntrap -- 'echo usr' SIGUSR1\ntrap -- 'echo err $?' ERR\nenable -n let\n\
+          declare -- PS1=\"> \"\ndeclare -a PROMPT_COMMAND=([0]=\"one\" [1]=\"two\")\n",
+            ),
+            (
+                "(exit 7); kill -USR1 $$; jobs; [[ -e /proc/self/fd/7 ]] || echo closed",
+                "err 7\nusr\nclosed\n",
+            ),
+            (
+                "[[ $(compgen -v) != *__rlm* ]] && echo clean; unset IFS; history | wc -l; echo ${HISTFILE-none}",
+                "clean\n0\nnone\n",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn what_the_host_gives_is_that_of_the_new_host() {
+    let (_dir, file) = place();
+    let mut old = rlm_tests::Setup::bash()
+        .env("RLM_PASS_ENV", "A B SECRET")
+        .env("A", "old")
+        .env("B", "old")
+        .env("SECRET", "s3cret")
+        .start();
+    old.call("B=changed; PATH+=:/mine");
+    save(&old, &file);
+    assert!(!String::from_utf8_lossy(&std::fs::read(&file).unwrap()).contains("s3cret"));
+    let mut new = rlm_tests::Setup::bash().env("RLM_PASS_ENV", "A B").env("A", "new").env("B", "new").start();
+    load(&new, &file);
+    let home = new.output("echo $A $B ${PATH##*:} ${SECRET-gone}; echo \"$HOME\"");
+    assert!(
+        home.starts_with("new changed /mine gone\n")
+            && home.contains(new.fs_root().parent().unwrap().to_str().unwrap()),
+        "{home}"
+    );
+}
+
+#[test]
+fn a_function_named_builtin_goes_on() {
+    let (_dir, file) = place();
+    let mut old = Worker::bash();
+    old.call("builtin() { echo mine; }; export -f builtin; exit() { echo no; }");
+    save(&old, &file);
+    assert_eq!(old.output("builtin; exit"), "mine\nno\n");
+    let mut new = Worker::bash();
+    load(&new, &file);
+    assert_eq!(new.output("builtin; exit"), "mine\nno\n");
+}

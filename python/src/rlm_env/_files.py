@@ -23,15 +23,24 @@ _LOCK = "rlm@lock"
 _ATTEMPTS = 1000
 
 
-def write_own_file(path: str, text: str) -> None:
+def write_own_file(path: str, text: str | bytes) -> None:
     """Writes a file in a directory that code in a session can write. No link that code has put there is followed."""
     new = f"{path}.new"
     with suppress(FileNotFoundError):
         os.unlink(new)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "w", encoding="utf-8", errors="surrogatepass") as file:
-        file.write(text)
+    with open(descriptor, "wb") as file:
+        file.write(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
     os.replace(new, path)
+
+
+def read_own_file(path: str, most: int) -> bytes:
+    """Reads at most this many bytes of a file that code in a session has written. No link is followed."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is not a file")
+        return file.read(most)
 
 
 class PrivateDirectory:

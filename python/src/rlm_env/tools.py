@@ -109,6 +109,8 @@ class AsyncReplTools(_Repl):
         super().__init__(*arguments, **options)
         self._sessions: dict[Language, AsyncSession] = {}
         self._turns: dict[Language, asyncio.Lock] = {"bash": asyncio.Lock(), "python": asyncio.Lock()}
+        self._starting: set[asyncio.Task[AsyncSession]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def bash(self, code: str, timeout: float | None = None) -> str:
         return await self._run("bash", code, timeout)
@@ -118,11 +120,27 @@ class AsyncReplTools(_Repl):
 
     bash.__doc__, python.__doc__ = _BASH, _PYTHON
 
+    async def execute(self, language: Language, code: str, timeout: float | None = None) -> Response:
+        """The response to a call of a tool. Raises EndedError if the session died, after it has begun again."""
+        async with self._turns[language]:
+            session = self._sessions.get(language) or await self._started(language)
+            try:
+                return await session.execute(code, timeout=timeout or self._timeout)
+            except EndedError:
+                if not self._is_closed:
+                    await session.restart()
+                raise
+
+    def interrupt(self, language: Language) -> None:
+        """Interrupts the running call in this language."""
+        if language in self._sessions:
+            self._sessions[language].interrupt()
+
     async def close(self) -> None:
         """Ends both sessions, and everything they started. Safe to repeat."""
         self._is_closed = True
-        for session in self._sessions.values():
-            await session.close()
+        # Tasks of their own: a caller who is cancelled, perhaps more than once, does not end them.
+        await asyncio.shield(self._ending())
 
     async def __aenter__(self) -> AsyncReplTools:
         return self
@@ -130,21 +148,38 @@ class AsyncReplTools(_Repl):
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
+    def _ending(self) -> asyncio.Task[Any]:
+        async def end() -> None:
+            if self._starting:
+                await asyncio.wait(self._starting)
+            await asyncio.gather(*(session.close() for session in self._sessions.values()))
+
+        task = asyncio.ensure_future(end())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _started(self, language: Language) -> AsyncSession:
+        config, options = self._arguments(language)
+
+        async def start() -> AsyncSession:
+            self._sessions[language] = session = await AsyncSession(config, **options).start()
+            return session
+
+        task = asyncio.ensure_future(start())
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+        return await asyncio.shield(task)
+
     async def _run(self, language: Language, code: str, timeout: float | None) -> str:
         if refusal := _refusal(timeout):
             return refusal
-        async with self._turns[language]:
-            config, options = self._arguments(language)
-            if language not in self._sessions:
-                self._sessions[language] = await AsyncSession(config, **options).start()
-            session = self._sessions[language]
-            try:
-                return self._shown(await session.execute(code, timeout=timeout or self._timeout))
-            except EndedError as error:
-                if self._is_closed:
-                    raise
-                await session.restart()
-                return _lost(error)
+        try:
+            return self._shown(await self.execute(language, code, timeout))
+        except EndedError as error:
+            if self._is_closed:
+                raise
+            return lost(error)
 
 
 class ReplTools(_Repl):
@@ -194,7 +229,7 @@ class ReplTools(_Repl):
                 if self._is_closed:
                     raise
                 session.restart()
-                return _lost(error)
+                return lost(error)
 
 
 def shown(response: Response, max_output_chars: int = 8192) -> str:
@@ -238,6 +273,7 @@ def _refusal(timeout: float | None) -> str | None:
     return None
 
 
-def _lost(error: EndedError) -> str:
+def lost(error: EndedError) -> str:
+    """A text for a model whose session died."""
     how = error.status or "its worker failed"
     return f"[the session died ({how}) and has begun again: files are as they were left, all other state is lost]"

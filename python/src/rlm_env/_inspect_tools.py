@@ -142,7 +142,8 @@ def bash_session(
         try:
             await asyncio.wait([sessions.running], timeout=wait_for_output)
         except asyncio.CancelledError:
-            repl.interrupt("bash")
+            sessions.running.cancel()
+            sessions.running = None
             raise
         if not sessions.running.done():
             return "[the command is still running: read its output, or interrupt it]"

@@ -88,9 +88,11 @@ class _Repl:
             for name, function in self.functions.items()
         ]
 
-    def _arguments(self, language: Language) -> tuple[SessionConfig, dict[str, Any]]:
+    def _check(self) -> None:
         if self._is_closed:
             raise UsageError("the tools are closed: create others for another conversation")
+
+    def _arguments(self, language: Language) -> tuple[SessionConfig, dict[str, Any]]:
         return replace(self._config, language=language), {"tools": self._tools, "models": self._models}
 
     def _shown(self, response: Response) -> str:
@@ -123,6 +125,7 @@ class AsyncReplTools(_Repl):
     async def execute(self, language: Language, code: str, timeout: float | None = None) -> Response:
         """The response to a call of a tool. Raises EndedError if the session died, after it has begun again."""
         async with self._turns[language]:
+            self._check()
             session = self._sessions.get(language) or await self._started(language)
             try:
                 return await session.execute(code, timeout=timeout or self._timeout)
@@ -219,6 +222,7 @@ class ReplTools(_Repl):
         if refusal := _refusal(timeout):
             return refusal
         with self._turns[language]:
+            self._check()
             config, options = self._arguments(language)
             if language not in self._sessions:
                 self._sessions[language] = Session(config, **options).start()

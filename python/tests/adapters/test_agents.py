@@ -6,13 +6,16 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from promises import in_threads, parameters
 from rlm_env import SessionConfig
+from rlm_env.testing import Adapter
 
 from .pages import example
 
@@ -142,6 +145,33 @@ def test_smolagents() -> None:
     ask = example("agents.md", "SessionExecutor(")["ask"]
     assert ask("Which lines?", model) == ["one", "two"]
     assert "Execution logs:\\n2\\n" in model.seen[1] and "ZeroDivisionError: division by zero" in model.seen[2]
+
+
+@in_threads
+@contextmanager
+def executor(language: Any, tools: Any, timeout: float) -> Iterator[Any]:
+    from rlm_env.smolagents import SessionExecutor
+
+    executor = SessionExecutor(execution_timeout=timeout)
+    executor.send_tools({function.__name__: function for function in tools})
+
+    def run(code: str) -> str:
+        try:
+            output = executor(code)
+            return f"{output.logs}\n{output.output}"
+        except ValueError as error:
+            return f"{executor.state['_print_outputs']}\n{error}"
+
+    try:
+        yield run, executor._session.interrupt
+    finally:
+        executor.cleanup()
+
+
+@pytest.mark.parametrize("case", parameters(Adapter("smolagents", executor, ("python",))))
+async def test_a_promise_of_the_executor(case: Callable[[], Any]) -> None:
+    pytest.importorskip("smolagents")
+    await case()
 
 
 def test_an_executor_of_smolagents(data: Path) -> None:

@@ -89,7 +89,7 @@ class ReplEnvironment(Environment):  # type: ignore[misc]
         self.rubric.reset()
         if expected_answer is not None:
             self.rubric.set_expected(expected_answer)
-        self._state = State(
+        self._state = state = State(
             episode_id=episode_id or str(uuid.uuid4()),
             step_count=0,
             context=context or self.context,
@@ -105,10 +105,10 @@ class ReplEnvironment(Environment):  # type: ignore[misc]
         self._session = Session(config, tools=self._tools, models=self._models).start()
         self._prepare()
         said = ["REPL environment initialized."]
-        if self._state.context:
-            said.append(f"Context loaded ({len(self._state.context)} chars). Use 'context' variable to access it.")
-        if self._state.task_prompt:
-            said.append(f"Task: {self._state.task_prompt}")
+        if state.context:
+            said.append(f"Context loaded ({len(state.context)} chars). Use 'context' variable to access it.")
+        if state.task_prompt:
+            said.append(f"Task: {state.task_prompt}")
         said.append("Use answer['content'] to store your answer, and set answer['ready'] = True when done.")
         return self._observation(CodeBlockResult(stdout="\n".join(said)), message="Environment ready.")
 

@@ -31,7 +31,7 @@ class CodeBlockResult(BaseModel):  # type: ignore[misc]
 
 
 class ReplObservation(Observation):  # type: ignore[misc]
-    """What a client gets for a step, with the fields of `repl_env`."""
+    """The outcome of a step, with the fields of `repl_env`."""
 
     result: CodeBlockResult = Field(default_factory=CodeBlockResult)
     context_preview: str | None = None

@@ -42,7 +42,7 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Adapter:
-    """What the cases are run against.
+    """The subject of the cases.
 
     With `ends_with_interpreter`, a call whose interpreter dies may end the session: further calls fail. `leaves_out`
     has names of cases that the adapter cannot keep.

@@ -22,7 +22,7 @@ from .pages import example
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the frameworks and their libraries
 
 CALLS = [("bash", "n=$(wc -l <a.txt)"), ("bash", "echo $n lines"), ("python", "x = 2"), ("python", "x + 40")]
-"""What the models call, one after another. Then they say what the calls returned."""
+"""The calls of the models, one after another. Then they say what the calls returned."""
 
 
 @pytest.fixture(autouse=True)

@@ -87,7 +87,7 @@ def call(name: str, **arguments: Any) -> ModelOutput:
 
 
 def told(sample: Any) -> list[str]:
-    """What the tools said."""
+    """The texts of the tools."""
     return [message.text for message in sample.messages if message.role == "tool"]
 
 

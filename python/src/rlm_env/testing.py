@@ -72,7 +72,8 @@ _CODE: dict[Language, dict[str, str]] = {
         "set": "kept=41; plus() { echo result $((kept + $1)); }; cd /",
         "get": "plus 1; pwd",
         "other": "echo value ${kept-absent}",
-        "hang": "kept=42; echo begun; sleep {mark}",
+        "slow": "kept=42; echo begun; sleep 1000",
+        "hang": "kept=42; sleep {mark} & begun now; fg",
         "again": "echo kept $kept",
         "flood": "kept=43; yes 'a line of thirty characters...' | head -c 60000000",
         "die": "kill -9 $$",
@@ -83,7 +84,11 @@ _CODE: dict[Language, dict[str, str]] = {
         "set": "kept = 41\ndef plus(n): print('result', kept + n)\nimport os; os.chdir('/')",
         "get": "plus(1); print(os.getcwd())",
         "other": "print('value', globals().get('kept', 'absent'))",
-        "hang": "import subprocess\nkept = 42\nprint('begun', flush=True)\nsubprocess.run(['sleep', '{mark}'])",
+        "slow": "import time\nkept = 42\nprint('begun', flush=True)\ntime.sleep(1000)",
+        "hang": (
+            "import subprocess\nkept = 42\nprocess = subprocess.Popen(['sleep', '{mark}'])\n"
+            "try:\n    begun('now')\n    process.wait()\nfinally:\n    process.kill()"
+        ),
         "again": "print('kept', kept)",
         "flood": "kept = 43\nprint('a line of thirty characters...\\n' * 2_000_000)",
         "die": "import os; os.kill(os.getpid(), 9)",
@@ -106,13 +111,11 @@ async def state_persists(adapter: Adapter, language: Language, code: dict[str, s
 
 
 async def time_limit_keeps_state(adapter: Adapter, language: Language, code: dict[str, str]) -> None:
-    mark = _mark()
     async with adapter.open(language, [], 0.5) as call:
         began = time.monotonic()
-        said = await call(code["hang"].replace("{mark}", mark))
+        said = await call(code["slow"])
         assert time.monotonic() - began < 10, "the limit was 0.5 s"
         assert "begun" in said and "time limit" in said, said
-        await _until(lambda: not _processes(mark), "the end of what the call was waiting for")
         said = await call(code["again"])
         assert "kept 42" in said, said
 
@@ -149,9 +152,16 @@ async def sessions_are_separate(adapter: Adapter, language: Language, code: dict
 
 async def cancellation_ends_a_call(adapter: Adapter, language: Language, code: dict[str, str]) -> None:
     mark = _mark()
-    async with adapter.open(language, [], 300.0) as call:
+    words: list[str] = []
+
+    def begun(word: str) -> str:
+        """Says that the call has begun."""
+        words.append(word)
+        return word
+
+    async with adapter.open(language, [begun], 300.0) as call:
         running = asyncio.ensure_future(call(code["hang"].replace("{mark}", mark)))
-        await _until(lambda: running.done() or _processes(mark), "the call to begin")
+        await _until(lambda: running.done() or words, "the call to begin")
         assert not running.done(), running.result()
         running.cancel()
         began = time.monotonic()

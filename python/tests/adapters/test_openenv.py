@@ -226,7 +226,7 @@ def episode(language: Any, tools: Any, timeout: float) -> Iterator[Any]:
     try:
         environment.reset()
         if tools:
-            run("lookup = llm_query")
+            run(f"{tools[0].__name__} = llm_query")
         yield run, lambda: environment._running().interrupt()
     finally:
         environment.close()

@@ -71,6 +71,11 @@ class _Repl:
         self._config, self._tools, self._models = config, list(tools), models
         self._timeout, self._max_output_chars = timeout, max_output_chars
         self._is_closed = False
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Makes the rest, in which the kinds differ."""
+        raise NotImplementedError
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
@@ -107,8 +112,7 @@ class AsyncReplTools(_Repl):
     a call. Calls in one language run one after another.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def _set_up(self) -> None:
         self._sessions: dict[Language, AsyncSession] = {}
         self._turns: dict[Language, asyncio.Lock] = {"bash": asyncio.Lock(), "python": asyncio.Lock()}
         self._starting: set[asyncio.Task[AsyncSession]] = set()
@@ -188,8 +192,7 @@ class AsyncReplTools(_Repl):
 class ReplTools(_Repl):
     """The same for synchronous code. Its calls may come from any thread."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def _set_up(self) -> None:
         self._sessions: dict[Language, Session] = {}
         self._turns: dict[Language, threading.Lock] = {"bash": threading.Lock(), "python": threading.Lock()}
 

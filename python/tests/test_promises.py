@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from conftest import children
 from promises import in_threads, parameters
 from rlm_env import AsyncSession, Response, Session, SessionConfig, UsageError
 from rlm_env.testing import Adapter, Call, cases
@@ -150,3 +152,20 @@ async def test_tools_whose_session_is_killed_begin_again(work: Path) -> None:
         await repl.bash("true")
     with pytest.raises(ValueError, match="no control_dir"):
         AsyncReplTools(SessionConfig(control_dir=work))
+
+
+async def test_tools_that_are_cancelled_as_they_start_have_one_session(work: Path) -> None:
+    async with AsyncReplTools(work) as repl:
+        for _ in range(3):
+            starting = asyncio.ensure_future(repl.bash("echo here"))
+            await asyncio.sleep(0)
+            starting.cancel()
+            await asyncio.wait([starting])
+        assert await repl.bash("echo here") == "here"
+        assert len(children()) == 1
+    cancelled = AsyncReplTools(work)
+    starting = asyncio.ensure_future(cancelled.python("1"))
+    await asyncio.sleep(0)
+    starting.cancel()
+    await cancelled.close()
+    assert children() == []

@@ -27,8 +27,9 @@ from ._errors import EndedError
 from ._files import PrivateDirectory
 from ._inspect_sandbox import confinement, sample_config
 from ._models import ChatModel, Models
+from ._shown import lost, shown
 from ._tools import AnyTool
-from .tools import AsyncReplTools, lost, shown
+from .tools import AsyncReplTools
 
 _LONGEST = 604_800.0
 """The limit of calls that only the sample's limits end, in seconds."""

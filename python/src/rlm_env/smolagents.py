@@ -20,11 +20,11 @@ from typing import Any
 from ._config import SessionConfig
 from ._documents import Response
 from ._errors import EndedError
+from ._shown import shown
 from ._smolagents_session import SETUP
 from ._sync import Session
 from ._tools import tool
 from ._versions import require
-from .tools import shown
 
 require("smolagents", "1.24", "2", "smolagents")
 

@@ -12,9 +12,10 @@ the object. docs/agents.md has the same for each framework.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +24,11 @@ from ._config import SessionConfig, check_seconds
 from ._documents import Language, Response
 from ._errors import EndedError, UsageError
 from ._models import ChatModel, Models
+from ._shown import lost, refusal_of, shown
 from ._sync import Session
 from ._tools import AnyTool, tool
+
+__all__ = ["AsyncReplTools", "ReplTools", "shown"]
 
 _BASH = """Runs bash code in a persistent interactive session, and returns the output.
 
@@ -115,7 +119,8 @@ class AsyncReplTools(_Repl):
     def _set_up(self) -> None:
         self._sessions: dict[Language, AsyncSession] = {}
         self._turns: dict[Language, asyncio.Lock] = {"bash": asyncio.Lock(), "python": asyncio.Lock()}
-        self._starting: set[asyncio.Task[AsyncSession]] = set()
+        self._starting: dict[Language, asyncio.Task[AsyncSession]] = {}
+        self._dead: list[AsyncSession] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def bash(self, code: str, timeout: float | None = None) -> str:
@@ -127,15 +132,15 @@ class AsyncReplTools(_Repl):
     bash.__doc__, python.__doc__ = _BASH, _PYTHON
 
     async def execute(self, language: Language, code: str, timeout: float | None = None) -> Response:
-        """The response to a call of a tool. Raises EndedError if the session died, after it has begun again."""
+        """The response to a call of a tool. Raises EndedError if the session died: the next call begins another."""
         async with self._turns[language]:
             self._check()
             session = self._sessions.get(language) or await self._started(language)
             try:
                 return await session.execute(code, timeout=timeout or self._timeout)
             except EndedError:
-                if not self._is_closed:
-                    await session.restart()
+                self._dead.append(self._sessions.pop(language, session))
+                await self._shielded(session.close())
                 raise
 
     def interrupt(self, language: Language) -> None:
@@ -146,8 +151,7 @@ class AsyncReplTools(_Repl):
     async def close(self) -> None:
         """Ends both sessions, and everything they started. Safe to repeat."""
         self._is_closed = True
-        # Tasks of their own: a caller who is cancelled, perhaps more than once, does not end them.
-        await asyncio.shield(self._ending())
+        await self._shielded(self._end())
 
     async def __aenter__(self) -> AsyncReplTools:
         return self
@@ -155,31 +159,32 @@ class AsyncReplTools(_Repl):
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
-    def _ending(self) -> asyncio.Task[Any]:
-        async def end() -> None:
-            if self._starting:
-                await asyncio.wait(self._starting)
-            await asyncio.gather(*(session.close() for session in self._sessions.values()))
-
-        task = asyncio.ensure_future(end())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    async def _end(self) -> None:
+        if self._starting:
+            await asyncio.wait(self._starting.values())
+        await asyncio.gather(*(session.close() for session in [*self._sessions.values(), *self._dead]))
 
     async def _started(self, language: Language) -> AsyncSession:
-        config, options = self._arguments(language)
+        if language not in self._starting:
+            config, options = self._arguments(language)
+            self._starting[language] = asyncio.ensure_future(AsyncSession(config, **options).start())
+            self._starting[language].add_done_callback(functools.partial(self._has_started, language))
+        return await asyncio.shield(self._starting[language])
 
-        async def start() -> AsyncSession:
-            self._sessions[language] = session = await AsyncSession(config, **options).start()
-            return session
+    def _has_started(self, language: Language, start: asyncio.Task[AsyncSession]) -> None:
+        del self._starting[language]
+        if not start.cancelled() and start.exception() is None:
+            self._sessions[language] = start.result()
 
-        task = asyncio.ensure_future(start())
-        self._starting.add(task)
-        task.add_done_callback(self._starting.discard)
-        return await asyncio.shield(task)
+    async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Waits for work that goes on when the caller is cancelled, perhaps more than once."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.shield(task)
 
     async def _run(self, language: Language, code: str, timeout: float | None) -> str:
-        if refusal := _refusal(timeout):
+        if refusal := refusal_of(timeout):
             return refusal
         try:
             return self._shown(await self.execute(language, code, timeout))
@@ -222,7 +227,7 @@ class ReplTools(_Repl):
         self.close()
 
     def _run(self, language: Language, code: str, timeout: float | None) -> str:
-        if refusal := _refusal(timeout):
+        if refusal := refusal_of(timeout):
             return refusal
         with self._turns[language]:
             self._check()
@@ -237,50 +242,3 @@ class ReplTools(_Repl):
                     raise
                 session.restart()
                 return lost(error)
-
-
-def shown(response: Response, max_output_chars: int = 8192) -> str:
-    """A response as a model reads it: the output, and in square brackets what else there is to know."""
-    output = response.stdout.rstrip("\n")
-    if response.hint is not None:
-        output = output.removesuffix(response.hint)  # bash's output ends with it
-    parts = [output, response.stderr]
-    if response.result is not None:
-        parts.append(response.result if response.exception else f"Out[{response.execution_count}]: {response.result}")
-    text = _cut("\n".join(part.rstrip("\n") for part in parts if part), max_output_chars, response)
-    notes = []
-    if response.outcome not in ("ok", "error"):
-        notes.append(f"{response.outcome.replace('_', ' ')}: {response.hint or f'the state is {response.state}'}")
-    elif response.hint is not None:
-        notes.append(response.hint)
-    if response.outcome in ("ok", "error") and response.exit_code:
-        notes.append(f"exit status {response.exit_code}")
-    return "\n".join([*([text] if text else []), *(f"[{note}]" for note in notes)]) or "(no output)"
-
-
-def _cut(text: str, most: int, response: Response) -> str:
-    dropped = response.truncated
-    lost = dropped.stdout + dropped.stderr + dropped.result if dropped is not None else 0
-    if len(text) <= most and not lost:
-        return text
-    left_out = f"{max(len(text) - most, 0)} characters" + (f" and {lost} bytes" if lost else "")
-    note = f"[output cut: {left_out} are left out; write the output to a file and print parts of it]"
-    if len(text) <= most:
-        return f"{text}\n{note}"
-    return f"{text[: most // 2]}\n{note}\n{text[len(text) - (most - most // 2) :]}"
-
-
-def _refusal(timeout: float | None) -> str | None:
-    """A text for a model whose time limit cannot be kept."""
-    try:
-        if timeout is not None:
-            check_seconds("timeout", timeout)
-    except (TypeError, ValueError) as error:
-        return f"[nothing was run: {error}]"
-    return None
-
-
-def lost(error: EndedError) -> str:
-    """A text for a model whose session died."""
-    how = error.status or "its worker failed"
-    return f"[the session died ({how}) and has begun again: files are as they were left, all other state is lost]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 import rlm_env
 from rlm_env import Session, SessionConfig, StartError, find_program, for_workers
+from rlm_env._versions import require
 
 PACKAGE = Path(rlm_env.__file__).parent
 REPOSITORY = Path(__file__).parents[2]
@@ -184,8 +186,39 @@ def test_variables_for_workers_are_those_of_the_rust_crates() -> None:
     assert set(for_workers(given)) == {*expected, "PATH", "HOME", "LC_ALL"}
 
 
+def test_packages_of_versions_that_adapters_were_not_tested_with_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"inspect-ai": "0.3.285", "openenv": "0.8.0", "smolagents": "2.0.0rc1"}
+
+    def version(name: str) -> str:
+        if name in versions:
+            return versions[name]
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    require("inspect-ai", "0.3.285", "0.4", "inspect")
+    for package, oldest, before, extra, words in (
+        ("openenv", "0.9", "0.11", "openenv", "rlm_env.openenv needs openenv >=0.9,<0.11, and 0.8.0 is installed: "),
+        ("smolagents", "1.24", "2", "smolagents", "needs smolagents >=1.24,<2, and 2.0.0rc1 is installed: "),
+        ("dspy", "3.4", "4", "dspy", "needs dspy >=3.4,<4, which is not installed: "),
+    ):
+        with pytest.raises(ImportError) as error:
+            require(package, oldest, before, extra)
+        assert words in str(error.value) and str(error.value).endswith(f"pip install 'rlm-env[{extra}]'")
+
+
+def test_extras_and_adapters_agree_on_versions() -> None:
+    project = REPOSITORY / "python/pyproject.toml"
+    if not project.exists():
+        pytest.skip("not in a checkout")
+    calls = "".join(path.read_text() for path in (REPOSITORY / "python/src/rlm_env").glob("*.py"))
+    found = re.findall(r'require\("([a-z-]+)", "([\d.]+)", "([\d.]+)", "([a-z]+)"\)', calls)
+    assert {extra for *_, extra in found} == {"dspy", "inspect", "openenv", "rlms", "smolagents"}
+    for package, oldest, before, extra in found:
+        assert f'{extra} = ["{package}>={oldest},<{before}"' in project.read_text()
+
+
 def test_importing_is_quick() -> None:
     """Only that nothing large is imported: times are in the bench."""
     code = "import sys, asyncio; before = set(sys.modules); import rlm_env; print(*sorted(set(sys.modules) - before))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"pickletools", "http.client", "urllib.request", "multiprocessing"} & set(loaded)
+    assert not {"pickletools", "http.client", "urllib.request", "multiprocessing", "rlm_env.tools"} & set(loaded)

@@ -6,6 +6,7 @@ from typing import Any
 
 import rlm_env
 from rlm_env import Answer, AsyncSession, EndedError, Models, Outcome, Response, Session, SessionConfig, tool
+from rlm_env.tools import AsyncReplTools
 
 
 @tool
@@ -44,6 +45,12 @@ async def main() -> str:
         except EndedError as error:
             await session.restart()
             return error.status
+
+
+async def conversation() -> str:
+    async with AsyncReplTools(SessionConfig("data", confine="full"), tools=[search], timeout=60) as repl:
+        definitions: list[dict[str, Any]] = repl.definitions
+        return f"{len(definitions)} {await repl.bash('x=1')} {await repl.python(code='x = 1', timeout=5)}"
 
 
 async def ask(messages: list[Any], tools: list[Any], **sampling: Any) -> str:

@@ -16,30 +16,36 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 _PREFIX = "rlm-host-"
 _LOCK = "rlm@lock"
 _ATTEMPTS = 1000
 
 
-def write_own_file(path: str, text: str) -> None:
+def write_own_file(path: str, text: str | bytes) -> None:
     """Writes a file in a directory that code in a session can write. No link that code has put there is followed."""
     new = f"{path}.new"
     with suppress(FileNotFoundError):
         os.unlink(new)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "w", encoding="utf-8", errors="surrogatepass") as file:
-        file.write(text)
+    with open(descriptor, "wb") as file:
+        file.write(text if isinstance(text, bytes) else text.encode(errors="surrogatepass"))
     os.replace(new, path)
+
+
+def _open_own_file(path: str) -> BinaryIO:
+    """A regular file that code in a session may have written. No link is followed."""
+    file = open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(f"{path} is not a regular file")
+    return file
 
 
 def copy_own_file(source: str, target: str) -> None:
     """Copies a file to or from such a directory. What is there is replaced once the copy is whole."""
-    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{source} is not a regular file")
+    with _open_own_file(source) as file:
         new = f"{target}.new"
         with suppress(FileNotFoundError):
             os.unlink(new)
@@ -52,6 +58,12 @@ def copy_own_file(source: str, target: str) -> None:
             with suppress(OSError):
                 os.unlink(new)
             raise
+
+
+def read_own_file(path: str, most: int) -> bytes:
+    """Reads at most this many bytes of a file that code in a session has written."""
+    with _open_own_file(path) as file:
+        return file.read(most)
 
 
 class PrivateDirectory:

@@ -18,12 +18,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from dspy.primitives.code_interpreter import (  # pyright: ignore[reportMissingImports]
-    CodeExecutionError,
-    CodeInterpreterError,
-    FinalOutput,
-)
-
 from ._config import SessionConfig
 from ._documents import Response
 from ._dspy_session import SETUP
@@ -31,6 +25,15 @@ from ._errors import SessionError, UsageError
 from ._files import write_own_file
 from ._sync import Session
 from ._tools import tool
+from ._versions import require
+
+require("dspy", "3.4", "4", "dspy")
+
+from dspy.primitives.code_interpreter import (  # noqa: E402  # pyright: ignore[reportMissingImports]
+    CodeExecutionError,
+    CodeInterpreterError,
+    FinalOutput,
+)
 
 _MAX_SET_BYTES = 1 << 20
 _RESERVED = ("SUBMIT", "__builtins__")

@@ -1,6 +1,12 @@
 """Environments for rlms (github.com/alexzhang13/rlm, `import rlm`), tested with 0.1.3: its REPL as a session.
 
-    from rlm import RLM
+    from ._config import SessionConfig
+from ._rlms_cells import FUNCTIONS, Cells, ExecResult, function_tool
+from ._versions import require
+
+require("rlms", "0.1.3", "0.2", "rlms")
+
+from rlm import RLM
     from rlm_env.rlms import use_sessions
 
     use_sessions()  # environment="local" is a session from here on
@@ -18,13 +24,16 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlm import environments  # pyright: ignore[reportMissingImports]
-from rlm.core.types import REPLResult  # pyright: ignore[reportMissingImports]
-from rlm.environments.base_env import extract_tool_value  # pyright: ignore[reportMissingImports]
-from rlm.environments.local_repl import LocalREPL  # pyright: ignore[reportMissingImports]
-
 from ._config import SessionConfig
 from ._rlms_cells import FUNCTIONS, Cells, ExecResult, function_tool
+from ._versions import require
+
+require("rlms", "0.1.3", "0.2", "rlms")
+
+from rlm import environments  # noqa: E402  # pyright: ignore[reportMissingImports]
+from rlm.core.types import REPLResult  # noqa: E402  # pyright: ignore[reportMissingImports]
+from rlm.environments.base_env import extract_tool_value  # noqa: E402  # pyright: ignore[reportMissingImports]
+from rlm.environments.local_repl import LocalREPL  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 
 class SessionREPL(LocalREPL):  # type: ignore[misc]

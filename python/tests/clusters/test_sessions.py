@@ -7,6 +7,8 @@ import os
 import pickle
 import signal
 import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,29 @@ from ray.exceptions import ActorDiedError
 
 from clusters.models import here, holding, scripted
 from clusters.readers import give_up
-from conftest import PATIENCE, until
+from conftest import NIGHTLY, PATIENCE, until
+from promises import parameters
 from rlm_env import EndedError, SessionConfig, StartError, UsageError
 from rlm_env.ray import SessionActor, SessionPool, _pool, _session
+from rlm_env.testing import Adapter, Call
+
+
+@asynccontextmanager
+async def actor(language: Any, tools: Any, timeout: float) -> AsyncIterator[Call]:
+    config = SessionConfig(language=language, exec_timeout=timeout)
+    async with SessionActor(config, driver_tools=tools, num_cpus=0.01) as session:
+
+        async def call(code: str) -> str:
+            response = await session.execute(code)
+            return "\n".join(map(str, (response.stdout, response.stderr, response.result, response.hint)))
+
+        yield call
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="for tests/nightly")
+@pytest.mark.parametrize("case", parameters(Adapter("ray", actor)))
+async def test_a_promise(case: Callable[[], Any]) -> None:
+    await case()
 
 
 @pytest.mark.parametrize("language", ["bash", "python"])

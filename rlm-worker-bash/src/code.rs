@@ -3,6 +3,19 @@
 //! Only bash can parse bash. These guesses look at words and characters, and a wrong one does no harm: more work is
 //! done, or a trace of the driver shows.
 
+use std::borrow::Cow;
+
+/// The code without the carriage returns of lines that all end in CR LF, as editors of Windows write them: to bash they are characters
+/// of words.
+pub(crate) fn without_returns(code: &str) -> Cow<'_, str> {
+    let lines = code.bytes().filter(|byte| *byte == b'\n').count();
+    if lines > 0 && code.matches("\r\n").count() == lines {
+        let code = code.strip_suffix('\r').unwrap_or(code);
+        return code.replace("\r\n", "\n").into();
+    }
+    code.into()
+}
+
 /// The variant of the driver that a call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
@@ -99,6 +112,18 @@ pub(crate) fn appendable(code: &str) -> Appendable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_windows_are_lines() {
+        for (code, lines) in [
+            ("if true; then\r\n  ls\r\nfi\r\n", "if true; then\n  ls\nfi\n"),
+            ("ls\r\npwd\r", "ls\npwd"),
+            ("printf 'a\r\n'\nls", "printf 'a\r\n'\nls"),
+            ("a=$'x'\r", "a=$'x'\r"),
+        ] {
+            assert_eq!(without_returns(code), lines, "{code:?}");
+        }
+    }
 
     #[test]
     fn the_fast_driver_serves_until_code_may_change_the_shell() {

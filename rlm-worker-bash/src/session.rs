@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
-use nix::sys::termios::Termios;
+use nix::sys::termios::{LocalFlags, Termios};
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{Answer, Execute, ONE_CALL_PREFIX, Outcome, State};
 use rlm_core::worker::output::into_string;
@@ -19,7 +19,7 @@ use rlm_core::worker::{
     ResourceLimits,
 };
 
-use crate::code::{Appendable, Driver, Suffix, appendable};
+use crate::code::{Appendable, Driver, Suffix, appendable, without_returns};
 use crate::completion::Word;
 use crate::driver::Call;
 use crate::exchange::{Exchange, ReportProgress, Task};
@@ -187,7 +187,7 @@ impl Interpreter for BashSession {
     fn send_code(&mut self, call: &Execute, _number: u64) -> Result<Option<String>, Exit> {
         self.output.watch(self.config.live.stdout());
         self.output.set_limit(call.max_output_bytes.unwrap_or(self.config.max_output_bytes));
-        let code = &call.code;
+        let code = &*without_returns(&call.code);
         let suffix = match appendable(code) {
             Appendable::Yes => Suffix::PipeStatus,
             Appendable::AskBash if shell::is_complete(code, &self.config.bash) => Suffix::PipeStatus,
@@ -400,6 +400,11 @@ impl BashSession {
             return Ok(Some(format!("the request cannot be passed to the shell: {error}")));
         }
         self.settings = self.terminal.settings();
+        if self.settings.as_ref().is_some_and(|settings| !settings.local_flags.contains(LocalFlags::ICANON)) {
+            // A program has left the terminal raw: nothing that reads lines would see an end of file.
+            self.terminal.restore(None);
+            self.settings = self.terminal.settings();
+        }
         self.terminal.begin_call();
         self.pipes.send_lines(&call.lines).map_err(Exit::failed)?;
         Ok(None)

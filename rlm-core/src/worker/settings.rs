@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::Pid;
@@ -303,6 +303,12 @@ fn seconds(text: &str) -> Option<Duration> {
 /// Default `PATH` of a session: the directories of the system.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Shows a page of `man`, in which a letter is bold by a backspace and the letter again. `man` reads `\\` as one.
+const WITHOUT_OVERSTRIKES: &str = r"sed s/.\\x08//g";
+
+/// Names of the locale of C with UTF-8: that of sessions whose hosts, such as containers, have none.
+const UTF_8: [&str; 2] = ["C.UTF-8", "C.utf8"];
+
 /// Variables by which a shell passes its options to another.
 const SHELL_STATE: [&str; 4] = ["SHELLOPTS", "BASHOPTS", "POSIXLY_CORRECT", "BASH_ENV"];
 
@@ -313,9 +319,10 @@ fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
     let is_passed = |name: &str| passed.iter().any(|passed| passed == name);
     let mut session: Vec<(OsString, OsString)> = Vec::new();
     env::set(&mut session, "PATH", SYSTEM_PATH);
-    for name in ["PAGER", "GIT_PAGER", "MANPAGER"] {
+    for name in ["PAGER", "GIT_PAGER"] {
         env::set(&mut session, name, "cat");
     }
+    env::set(&mut session, "MANPAGER", WITHOUT_OVERSTRIKES);
     for (name, value) in &environment.0 {
         let Some(text) = name.to_str() else { continue };
         let allowed = env::is_for_sessions(text) || env::SESSION_NAMES.contains(&text);
@@ -325,6 +332,14 @@ fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
         if allowed || is_passed(text) || is_passed("*") && !is_shells {
             env::set(&mut session, name, value);
         }
+    }
+    let names_locale = |(name, value): &(OsString, OsString)| {
+        ["LANG", "LC_ALL", "LC_CTYPE"].iter().any(|own| name == own) && !value.is_empty()
+    };
+    if !session.iter().any(names_locale)
+        && UTF_8.iter().any(|name| Path::new("/usr/lib/locale").join(name).exists())
+    {
+        env::set(&mut session, "LC_CTYPE", UTF_8[0]);
     }
     let term = environment.get(env::TERM).unwrap_or("dumb".as_ref());
     env::set(&mut session, "TERM", term);
@@ -363,10 +378,10 @@ mod tests {
 
     #[test]
     fn variables_that_the_host_names_are_passed() {
-        let host = [("A", "1"), ("B", "2"), ("C", "3"), ("RLM_PASS_ENV", "A, C")];
+        let host = [("A", "1"), ("B", "2"), ("C", "3"), ("LANG", "C"), ("RLM_PASS_ENV", "A, C")];
         assert_eq!(
             names(&settings(&host).unwrap()),
-            ["PATH", "PAGER", "GIT_PAGER", "MANPAGER", "A", "C", "TERM"]
+            ["PATH", "PAGER", "GIT_PAGER", "MANPAGER", "A", "C", "LANG", "TERM"]
         );
         let host = [("A", "1"), ("PATH", "/x"), ("RLM_PASS_ENV", "*")];
         let settings = settings(&host).unwrap();

@@ -207,6 +207,10 @@ impl Cells {
             let _unusual = self.complete_error.call1(py, (error.value(py), &file_name));
         });
         let (statements, expression) = compiled.inspect_err(|_error| self.drop_source(py, &file_name))?;
+        // Warnings of one cell are no reason to keep silent about those of the next.
+        if self.namespace.bind(py).contains("__warningregistry__")? {
+            self.namespace.bind(py).del_item("__warningregistry__")?;
+        }
         let codes: Vec<&Bound<'_, PyAny>> = statements.iter().chain(&expression).collect();
         if codes.is_empty() {
             self.drop_source(py, &file_name);

@@ -149,15 +149,21 @@ def of_cell(traceback):
 # The event loop of all cells, once one has used it: its tasks go on while cells await, and between calls.
 loop = None
 all_tasks = None
+current_loop = None
 
 
 def session_loop():
-    """The event loop of the session, made anew where a cell has closed it."""
+    """The event loop of the session: the one that a cell has made the current one, or a new one."""
     global loop, all_tasks
     import asyncio
 
     if loop is None or loop.is_closed():
-        loop = asyncio.new_event_loop()
+        try:
+            loop = current_loop()
+        except Exception:
+            loop = None
+        if loop is None or loop.is_closed():
+            loop = asyncio.new_event_loop()
         all_tasks = asyncio.all_tasks
     asyncio.set_event_loop(loop)
     return loop
@@ -182,6 +188,22 @@ def add_tasks(tasks):
 
         return start_in_session
 
+    global current_loop
+    current_loop = tasks.events.get_event_loop
+
+    # `asyncio.run` leaves none, and from 3.14 on none is made.
+    @wraps(current_loop)
+    def get_event_loop():
+        try:
+            return current_loop()
+        except RuntimeError:
+            if get_ident() != main_thread:
+                raise
+            return session_loop()
+
+    tasks.events.get_event_loop = get_event_loop
+    if "asyncio" in modules:
+        modules["asyncio"].get_event_loop = get_event_loop
     for name in ("create_task", "ensure_future", "gather"):
         function = in_session(getattr(tasks, name))
         setattr(tasks, name, function)
@@ -258,9 +280,8 @@ def complete_error(error, filename):
     line = sources[filename][2][error.lineno - 1]
     if error.text is None:
         error.text = line
-    if "!" in line or "%" in line or "?" in line:
-        if advice := scope_of("NOTEBOOK")["instead"](line):
-            error.msg += ". The line is IPython's; here, write " + advice
+    if error.text and (advice := scope_of("NOTEBOOK")["instead"](line)):
+        error.msg += ". In place of this line, write " + advice
 
 
 def scope_of(part):

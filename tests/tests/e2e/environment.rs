@@ -1,7 +1,7 @@
 //! The session's environment is built from an allow-list; the worker's settings come from its own.
 
 use rlm_core::protocol::Outcome;
-use rlm_tests::Setup;
+use rlm_tests::{Setup, Worker};
 use serde_json::json;
 
 #[test]
@@ -20,6 +20,35 @@ fn keys_of_the_host_do_not_reach_the_session() {
         "GIT_PAGER HOME LANG LC_TIME MANPAGER PAGER PATH PWD RLM_SUB_MODEL RLM_TEST_MARK SHLVL TERM TZ _ "
     );
     assert_eq!(worker.output("echo $PAGER $TERM $SHLVL; set | grep -c secret"), "cat dumb 1\n0\n");
+}
+
+#[test]
+fn a_session_without_a_locale_of_its_host_has_utf_8() {
+    let mut worker = Setup::bash().env("LANG", "").start();
+    assert_eq!(worker.output("touch é.txt; ls; x=日本; echo ${#x}"), "é.txt\n2\n");
+    let mut worker = Setup::bash().env("LANG", "C").start();
+    assert_eq!(worker.output("x=日本; echo ${#x}"), "6\n");
+}
+
+#[test]
+fn pages_of_man_are_plain_text() {
+    let mut worker = Worker::bash();
+    assert_eq!(worker.output(r"printf 'N\bNA\bAM\bM _\bx\n' | eval $MANPAGER"), "NAM x\n");
+}
+
+#[test]
+fn lines_of_windows_run() {
+    let mut worker = Worker::bash();
+    assert_eq!(worker.output("if true; then\r\n  cat <<E\r\nhi\r\nE\r\nfi\r\necho there"), "hi\nthere\n");
+}
+
+#[test]
+fn a_terminal_that_a_program_left_raw_ends_no_later_input() {
+    let mut worker = Worker::bash();
+    worker.output("python3 -c 'import tty; tty.setraw(0)'; stty -isig");
+    let response =
+        worker.call_with("read x; echo $?; cat; stty -a | grep -o ' -\\?icanon'", json!({"timeout": 20}));
+    assert_eq!(response.stdout, "1\n icanon\n");
 }
 
 /// The shell opens descriptors of the server's by its directory in `/proc`, so code can read the server's memory, too.

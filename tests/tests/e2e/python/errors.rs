@@ -140,18 +140,42 @@ fn the_error_of_ipythons_own_syntax_says_what_to_write() {
         ),
         ("%%bash", "import subprocess; subprocess.run('''...''', shell=True, executable='bash')"),
         ("%cd data", "import os; os.chdir('data')"),
+        (
+            "!{sys.executable} -m venv x",
+            "import subprocess; subprocess.run(f'{sys.executable} -m venv x', shell=True)",
+        ),
+        ("!echo ${HOME}", "import subprocess; subprocess.run('echo ${HOME}', shell=True)"),
+        (
+            "pip install a",
+            "import subprocess, sys; subprocess.run([sys.executable, '-m', 'pip', 'install', 'a'])",
+        ),
+        ("ls -l data", "import subprocess; subprocess.run('ls -l data', shell=True)"),
+        ("cd ..", "import os; os.chdir('..')"),
+        ("%run a.py", "import runpy; runpy.run_path('a.py', run_name='__main__')"),
+        ("%ls", "import subprocess; subprocess.run('ls', shell=True)"),
+        ("```python", "nothing: the cell is the code between such lines"),
         ("%matplotlib inline", "nothing: leave the line out"),
         ("%unknown 1", "Python: there are no magics"),
         ("str.join?", "help(str.join)"),
         ("??str", "help(str)"),
     ] {
         let response = raises(&mut worker, &format!("x = 1\n{line}\n"), "SyntaxError");
-        let expected = format!(". The line is IPython's; here, write {instead}");
+        let expected = format!(". In place of this line, write {instead}");
         let (message, shown) = (response.exception.unwrap().message, response.result.unwrap());
         assert!(message.contains(&expected) && shown.ends_with(&expected), "{message}\n{shown}");
     }
-    let response = raises(&mut worker, "(1\n% 2 3)", "SyntaxError");
-    assert!(!response.result.unwrap().contains("IPython"));
+    for python in ["(1\n% 2 3)", "git = 1 2", "x = (1", "cat.x y"] {
+        let response = raises(&mut worker, python, "SyntaxError");
+        assert!(!response.result.unwrap().contains("In place of this line"), "{python}");
+    }
+}
+
+#[test]
+fn a_warning_of_one_cell_is_shown_in_the_next_one_too() {
+    let mut worker = Worker::python();
+    for _ in 0..2 {
+        assert!(worker.call("import warnings\nwarnings.warn('w')").stderr.contains("UserWarning: w"));
+    }
 }
 
 #[test]

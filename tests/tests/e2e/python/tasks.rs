@@ -126,3 +126,17 @@ fn the_error_of_a_task_that_cannot_be_started_has_the_line_of_the_cell() {
     assert!(shown.contains("line 3, in <module>") && shown.contains("line 2, in __repr__"), "{shown}");
     assert!(!shown.contains("<rlm>"), "{shown}");
 }
+
+#[test]
+fn the_loop_of_a_cell_is_that_of_the_session() {
+    let mut worker = Worker::python();
+    worker.output("import asyncio, warnings\nasync def m():\n    await asyncio.sleep(0.001)\n    return 7");
+    let by_loop = "asyncio.get_event_loop().run_until_complete(m())";
+    for code in [by_loop, "await m()", by_loop, "asyncio.run(m())", by_loop, "await m()"] {
+        assert_eq!(worker.value(code), "7", "{code}");
+    }
+    // As `nest_asyncio` runs a coroutine.
+    let mut worker = Worker::python();
+    worker.output("import asyncio\nasync def m(): return 7\nloop = asyncio.get_event_loop()");
+    assert_eq!(worker.value("loop.run_until_complete(asyncio.ensure_future(m()))"), "7");
+}

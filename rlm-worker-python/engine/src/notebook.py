@@ -14,7 +14,7 @@ def instead(line):
     if line.startswith("```"):
         return "nothing: the cell is the code between such lines"
     name, _, rest = line.partition(" ")
-    if name in PROGRAMS and rest and rest.lstrip()[0] not in "=.,:)]}":
+    if name in PROGRAMS and re.match(r" *(?![=,:)\]}]|\.\w)\S", rest):
         return instead_of_magic(name.rstrip("3"), rest.strip()) if name in ("cd", "pip", "pip3") else of_shell(line)
     if found := re.fullmatch(r"(?:([\w.]+)\s*=\s*)?!{1,2}(?!=)(.+)", line):
         name, command = found[1], found[2].strip()

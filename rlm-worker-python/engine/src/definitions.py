@@ -1,8 +1,8 @@
 """The definitions of the session, for processes that `multiprocessing` starts anew: their `__main__` is another module.
 
-They get functions and classes of cells, and the names that those use, pickled as a saved session is (`saving.py`). All
-of it goes with the description of the new process, and is loaded when that is unpickled. What cannot be sent fails where
-it is used, with the reason: a process that ends before would leave its pool waiting.
+They get functions and classes of cells, and the names that those use, pickled as a saved session is (`saving.py`).
+All of it goes with the description of the new process, and is loaded when that is unpickled. What cannot be sent fails
+where it is used, with the reason: a process that ends before would leave its pool waiting.
 """
 
 import sys

@@ -1,5 +1,7 @@
 //! The bash session: one shell after another on one terminal.
 
+mod saving;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -25,7 +27,7 @@ use crate::driver::Call;
 use crate::exchange::{Exchange, ReportProgress, Task};
 use crate::ladder::{self, LADDER, Rung};
 use crate::report::{Report, Snapshot, UserState};
-use crate::saved::{self, SavedShell};
+use crate::saved::SavedShell;
 use crate::shell::{self, Pipes, Reads, ShellError};
 use crate::state::{RawAnswer, SessionState};
 use crate::terminal::{EOF_INTERVAL, Terminal};
@@ -210,8 +212,7 @@ impl Interpreter for BashSession {
         for (name, _) in variables.iter().filter(|(name, _)| name.starts_with(ONE_CALL_PREFIX)) {
             self.state.transient.add(name);
         }
-        let nonce = self.exchange.begin(Task::Set);
-        let call = self.pipes.scripts.set(&variables, nonce);
+        let call = self.pipes.scripts.set(&variables, self.exchange.begin(Task::Set));
         self.send(&call)
     }
 
@@ -223,24 +224,12 @@ impl Interpreter for BashSession {
     }
 
     fn send_save(&mut self) -> Result<Option<String>, Exit> {
-        let nonce = self.exchange.begin(Task::Save);
-        let call = self.pipes.scripts.save(nonce);
+        let call = self.pipes.scripts.save(self.exchange.begin(Task::Save));
         self.send(&call)
     }
 
     fn send_load(&mut self, bytes: u64) -> Result<Option<String>, Exit> {
-        let loaded = self.pipes.read_state(bytes);
-        let Some(saved) = loaded.ok().and_then(|bytes| SavedShell::decode(&bytes)) else {
-            return Ok(Some("its state is not that of a bash session".to_owned()));
-        };
-        let text = saved.text_for(&self.config.env, self.state.cwd.as_os_str().as_bytes());
-        if let Err(error) = self.pipes.write_state(&text) {
-            return Ok(Some(format!("the state cannot be passed to the shell: {error}")));
-        }
-        let nonce = self.exchange.begin(Task::Load);
-        let call = self.pipes.scripts.set_up(saved.user.positional.as_deref(), true, &saved.answer, nonce);
-        self.loading = saved;
-        self.send(&call)
+        self.take_over(bytes)
     }
 
     fn state_file(&self) -> &File {
@@ -475,39 +464,6 @@ impl BashSession {
             answer: is_new.then(|| self.answer()),
             ..CallReport::new(stopped.unwrap_or(Outcome::Ok), State::Kept)
         }
-    }
-
-    fn after_save(&mut self, report: &Report, stopped: Option<Outcome>) -> CallReport {
-        let Some(snapshot) = self.exchange.saved.take() else {
-            if stopped.is_some() {
-                self.terminal.restore(self.settings.as_ref());
-            }
-            return CallReport {
-                hint: Some("the shell did not finish, and nothing was saved".to_owned()),
-                ..CallReport::new(stopped.unwrap_or(Outcome::Error), State::Kept)
-            };
-        };
-        let saved = SavedShell::new(snapshot, &report.signal_traps, &self.state.user, &self.config.env);
-        let bytes = saved.encode();
-        if let Err(error) = self.pipes.write_state(&bytes) {
-            return CallReport::refused(format!("the state cannot be kept in memory: {error}"));
-        }
-        let saved = Some((bytes.len() as u64, saved::contents(&report.names)));
-        CallReport { saved, ..CallReport::new(Outcome::Ok, State::Kept) }
-    }
-
-    fn after_load(&mut self, report: Report, stopped: Option<Outcome>) -> Result<CallReport, Exit> {
-        if stopped.is_some() {
-            return Ok(CallReport::new(stopped.unwrap_or(Outcome::Error), State::Kept));
-        }
-        self.after_set_up(report)?;
-        let SavedShell { user, answer, .. } = std::mem::take(&mut self.loading);
-        let UserState { stdin, exec_is_function, is_silenced, .. } = self.state.user;
-        self.state.user = UserState { stdin, exec_is_function, is_silenced, ..user };
-        self.state.answer = answer;
-        self.state.driver = Driver::Standard;
-        let saved = Some(Default::default());
-        Ok(CallReport { answer: Some(self.answer()), saved, ..CallReport::new(Outcome::Ok, State::Kept) })
     }
 
     fn after_completion(&self, word: &Word, report: &Report, stopped: Option<Outcome>) -> CallReport {

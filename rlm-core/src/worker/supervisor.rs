@@ -344,12 +344,12 @@ impl<I: Interpreter> Supervisor<I> {
         report.state = state;
         report.answer = Some(self.interpreter.answer());
         let mut hint = format!("the {} {how}; {}{lost}", I::NOUN, self.interpreter.what_survives(state));
-        match (request, report.state) {
-            (Request::Variables(_), State::Reset) => hint.push_str("; nothing was set"),
-            (Request::Variables(_), _) => hint.push_str("; variables may be missing"),
-            (Request::Save, _) => hint.push_str("; nothing was saved"),
-            _ => {}
-        }
+        hint.push_str(match (request, report.state) {
+            (Request::Variables(_), State::Reset) => "; nothing was set",
+            (Request::Variables(_), _) => "; variables may be missing",
+            (Request::Save, _) => "; nothing was saved",
+            _ => "",
+        });
         report.hint = Some(hint);
         Ok(report)
     }
@@ -397,14 +397,10 @@ impl<I: Interpreter> Supervisor<I> {
 
 /// A request to the interpreter.
 enum Request<'a> {
-    Code {
-        call: &'a Execute,
-        number: u64,
-    },
+    Code { call: &'a Execute, number: u64 },
     Variables(&'a BTreeMap<String, JsonText>),
     Completion(&'a str),
     Save,
-    /// Load the state of so many bytes.
     Load(u64),
 }
 

@@ -336,9 +336,13 @@ def add_classes(inspect):
 
 def add_definitions(spawn):
     """Lets new processes of `multiprocessing` have the definitions of cells."""
-    scope_of("DEFINITIONS")["send_definitions"](
-        spawn, modules["__main__"].__dict__, lambda: {name: sources[name][2] for name in list(sources) if is_cell(name)}
-    )
+    namespace = modules["__main__"].__dict__
+
+    def cells():
+        return {name: sources[name][2] for name in list(sources) if is_cell(name)}
+
+    send = scope_of("DEFINITIONS")["send_definitions"]
+    send(spawn, namespace, cells, own_globals["LOADING"], loading, scope_of("SAVING"))
 
 
 def loading():

@@ -34,7 +34,7 @@ late = []
 class Missing:
     """Stands for an object of a module that is not here."""
 
-    name, reason = "it", "unknown"
+    name, reason, text = "it", "unknown", "%s is not here: %s"
 
     def __new__(cls, *args, **kwargs):
         return object.__new__(cls)
@@ -48,7 +48,7 @@ class Missing:
     __init_subclass__ = __setstate__ = __setitem__ = append = extend = add = ignore
 
     def fail(self, *args, **kwargs):
-        raise NameError("%s is not here: %s" % (self.name, self.reason))
+        raise NameError(self.text % (self.name, self.reason))
 
     def __getattr__(self, name):
         if name.startswith("__"):

@@ -65,7 +65,7 @@ class Saver(Pickler):
         super().__init__(file, 5)
         self.namespace, self.new = namespace, new
         self.given = {id(value): name for name, value in given.items()}
-        self.cells, self.reducers = {}, {}
+        self.cells, self.reducers, self.codes = {}, {}, []
         stand_in = Home()
         self.dump(stand_in)
         # The namespace takes its place in the memo.
@@ -89,7 +89,7 @@ class Saver(Pickler):
             FunctionType: self.function,
             BuiltinFunctionType: self.builtin_function,
             CellType: self.cell,
-            CodeType: lambda code: (self.new.code, (dumps(code),)),
+            CodeType: self.code,
             MappingProxyType: lambda proxy: (MappingProxyType, (dict(proxy),)),
             classmethod: lambda method: (classmethod, (method.__func__,)),
             staticmethod: lambda method: (staticmethod, (method.__func__,)),
@@ -171,6 +171,10 @@ class Saver(Pickler):
 
     def builtin_function(self, value):
         return (self.new.given_by_host, (self.given[id(value)],)) if id(value) in self.given else NotImplemented
+
+    def code(self, value):
+        self.codes.append(value)
+        return self.new.code, (dumps(value),)
 
     def empty(self, cell):
         if id(cell) not in self.cells:

@@ -195,14 +195,11 @@ def error_of(function):
             "measured",
             "large is not in this process: PicklingError: the values that functions use have over 16 MiB. ",
         ),
-        (
-            "nested",
-            "nested is not in this process: no def or class at the beginning of a line of a cell defines it. ",
-        ),
     ] {
         let told = worker.value(&format!("error_of({function})[0]"));
         assert!(told.trim_matches(['\'', '"']).starts_with(expected), "{told}");
     }
+    assert_eq!(worker.value("error_of(nested)"), "");
     let traceback = worker.output("print(error_of(failing)[1])");
     assert!(
         traceback.contains("File \"<cell 1>\", line 6, in failing\n    def failing(n): return 1 / n"),

@@ -7,11 +7,15 @@ use rlm_core::protocol::{Confine, Outcome, State};
 use rlm_env::{Session, SessionConfig};
 use rlm_tests::program;
 
-use super::place;
+use super::{load, place, save};
 use crate::confine::can_have;
 use crate::languages::{Language, in_both_languages};
 
-in_both_languages!(a_confined_session_is_saved_and_loaded_by_its_host, the_command_saves_loads_and_describes);
+in_both_languages!(
+    a_confined_session_is_saved_and_loaded_by_its_host,
+    the_command_saves_loads_and_describes,
+    a_replay_has_the_calls_that_led_to_a_session_which_was_loaded,
+);
 
 fn a_confined_session_is_saved_and_loaded_by_its_host(language: Language) {
     for (confine, level) in [(Confine::Full, "full"), (Confine::Landlock, "landlock"), (Confine::Off, "off")]
@@ -81,4 +85,38 @@ fn the_command_saves_loads_and_describes(language: Language) {
     );
     let (status, _, told) = rlm(&["exec", kind, "--load", "session", show]);
     assert!(status == Some(3) && told.contains("is not a saved session"), "{told}");
+}
+
+fn a_replay_has_the_calls_that_led_to_a_session_which_was_loaded(language: Language) {
+    let (dir, file) = place();
+    let (set, add) = language.pick(("x=1", "x=$((x + 1)); echo $x"), ("x = 1", "x += 1; print(x)"));
+    let mut old = language.start();
+    old.output(set);
+    save(&old, &file);
+    old.output("");
+    let mut new = language.start();
+    new.output(&set.replace('1', "7"));
+    load(&new, &file);
+    assert_eq!(new.output(add), "2\n");
+    let output =
+        Command::new(program("rlm")).arg("replay").arg(new.control.path()).current_dir(dir.path()).output();
+    let output = output.unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!((output.status.code(), told.as_str()), (Some(0), "equal: 3 calls\n"));
+}
+
+#[test]
+fn the_page_begins_with_an_example_that_works_as_printed() {
+    let (dir, _file) = place();
+    let page = include_str!("../../../../docs/saved-sessions.md");
+    let example = page.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let path = format!("{}:/usr/bin:/bin", rlm_tests::programs().display());
+    let output = Command::new("bash")
+        .args(["-ec", example])
+        .current_dir(dir.path())
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && printed.starts_with("8\npython "), "{printed}");
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
-use nix::sys::termios::{LocalFlags, Termios};
+use nix::sys::termios::Termios;
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{Answer, Execute, ONE_CALL_PREFIX, Outcome, State};
 use rlm_core::worker::output::into_string;
@@ -388,13 +388,7 @@ impl BashSession {
         if let Err(error) = self.pipes.write_file(call) {
             return Ok(Some(format!("the request cannot be passed to the shell: {error}")));
         }
-        self.settings = self.terminal.settings();
-        if self.settings.as_ref().is_some_and(|settings| !settings.local_flags.contains(LocalFlags::ICANON)) {
-            // A program has left the terminal raw: nothing that reads lines would see an end of file.
-            self.terminal.restore(None);
-            self.settings = self.terminal.settings();
-        }
-        self.terminal.begin_call();
+        self.settings = self.terminal.begin_call();
         self.pipes.send_lines(&call.lines).map_err(Exit::failed)?;
         Ok(None)
     }

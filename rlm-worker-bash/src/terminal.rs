@@ -232,9 +232,16 @@ impl Terminal {
         format!("\x1e{:016X}{:X}\x1e", random(), self.fences).into_bytes()
     }
 
-    /// Starts a call: any program that reads from now on counts as a new reader.
-    pub(crate) fn begin_call(&mut self) {
+    /// Starts a call: any program that reads from now on counts as a new reader. A terminal that a program has left raw is as at first,
+    /// since nothing that reads lines would see an end of file there. Returns the settings, for [`Self::restore`].
+    pub(crate) fn begin_call(&mut self) -> Option<Termios> {
         self.eof_pacing = EofPacing::default();
+        let settings = tcgetattr(&self.slave).ok()?;
+        if settings.local_flags.contains(LocalFlags::ICANON) {
+            return Some(settings);
+        }
+        self.restore(None);
+        Some(self.sane.clone())
     }
 
     /// Keeps exactly one end of file pending at the terminal, for whichever program reads it.
@@ -287,11 +294,6 @@ impl Terminal {
     pub(crate) fn flush_input(&self) {
         // Nobody typed this input, so nothing is lost.
         let _nothing_to_flush = tcflush(&self.slave, FlushArg::TCIFLUSH);
-    }
-
-    /// The current settings, for [`Self::restore`].
-    pub(crate) fn settings(&self) -> Option<Termios> {
-        tcgetattr(&self.slave).ok()
     }
 
     /// Restores settings, by default those that the session started with, and lets output flow: a program may have died

@@ -4,6 +4,7 @@
 //! settings; and from refusals of the server. A rule learned from a refusal holds for the rest of the run.
 
 mod foreign;
+mod kinds;
 mod learning;
 
 use std::collections::{BTreeMap, HashSet};
@@ -16,6 +17,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value as Json};
 
+pub(super) use self::kinds::{ErrorKind, telling_part};
 pub(super) use self::learning::refuses_stream;
 use super::api::Api;
 use super::message::ChatMessage;
@@ -31,12 +33,6 @@ const ALWAYS_OURS: [&str; 3] = ["messages", "model", "tools"];
 
 /// The longest completion of a server that needs a bound, where none is set.
 const LONGEST_COMPLETION: u64 = 32_000;
-
-/// Words that refuse tools.
-const REFUSING_TOOLS: [&str; 4] = ["not support", "n't support", "unsupported", "not enabled"];
-
-/// Longest distance between words that refuse tools and a word for them, in bytes.
-const NEAR_BYTES: usize = 48;
 
 /// The table of servers.
 #[derive(Debug, Deserialize)]
@@ -64,63 +60,6 @@ struct ErrorTexts {
     nameless_answers: Vec<String>,
     other_wire: Vec<String>,
     refused_reasoning: Vec<String>,
-}
-
-/// The kind of an error, by its text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ErrorKind {
-    /// The conversation is too long for the model.
-    ContextFull,
-    /// The error is about something other than the conversation's length, whatever its status says.
-    NotContextFull,
-    /// The account has nothing left to pay with.
-    NoCredit,
-    /// The server refuses tools.
-    NoTools,
-    /// The server refuses images, or the ones that were sent.
-    NoImages,
-    /// The same request may pass later.
-    Overloaded,
-    /// The model wrote a call that the server cannot read; the next sample may be right.
-    BadCall,
-    /// The same request would be right over another interface of the server.
-    OtherWire,
-}
-
-impl ErrorKind {
-    const ALL: [Self; 8] = [
-        Self::ContextFull,
-        Self::NotContextFull,
-        Self::NoCredit,
-        Self::NoTools,
-        Self::NoImages,
-        Self::Overloaded,
-        Self::BadCall,
-        Self::OtherWire,
-    ];
-
-    /// True if an error with this text is of one of the kinds.
-    fn is_known(text: &str) -> bool {
-        Self::ALL.into_iter().any(|kind| kind.is_of(text))
-    }
-
-    /// True if an error with this text is of this kind.
-    pub(super) fn is_of(self, text: &str) -> bool {
-        let errors = &TABLE.errors;
-        match self {
-            Self::ContextFull => has_any(text, &errors.context_full) && !Self::NotContextFull.is_of(text),
-            Self::NotContextFull => has_any(text, &errors.not_context_full),
-            Self::NoCredit => has_any(text, &errors.no_credit),
-            Self::NoTools => {
-                let is_refused = has_any(text, &errors.no_tools) || refused_tools(text).is_some();
-                is_refused && !Self::OtherWire.is_of(text)
-            }
-            Self::NoImages => has_any(text, &errors.no_images),
-            Self::Overloaded => has_any(text, &errors.overloaded),
-            Self::BadCall => has_any(text, &errors.bad_call),
-            Self::OtherWire => has_any(text, &errors.other_wire),
-        }
-    }
 }
 
 /// A row of the table.
@@ -467,34 +406,6 @@ pub(super) fn names_word(text: &str, name: &str) -> bool {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     text.match_indices(name)
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + name.len()..].starts_with(is_part))
-}
-
-/// The place of a text's refusal of tools: a word for them stands near one that refuses, in the same sentence.
-fn refused_tools(text: &str) -> Option<usize> {
-    let text = text.to_ascii_lowercase();
-    let is_tool = |word: &str| {
-        let behind = ["tool", "function"].into_iter().find_map(|name| word.strip_prefix(name));
-        behind.is_some_and(|behind| behind.is_empty() || behind == "s" || behind.starts_with('_'))
-    };
-    let has_tool =
-        |part: &str| part.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').any(is_tool);
-    let is_refused = |(at, words): &(usize, &str)| {
-        let (before, after) = (&text[..*at], &text[at + words.len()..]);
-        let before = &before[before.ceil_char_boundary(at.saturating_sub(NEAR_BYTES))..];
-        let after = &after[..after.floor_char_boundary(NEAR_BYTES)];
-        before.rsplit(". ").next().is_some_and(has_tool) || after.split(". ").next().is_some_and(has_tool)
-    };
-    let places = REFUSING_TOOLS.iter().flat_map(|words| text.match_indices(words));
-    let place = places.filter(is_refused).map(|(at, _)| at).min()?;
-    Some(text.floor_char_boundary(place.saturating_sub(NEAR_BYTES)))
-}
-
-/// The place of the words by which the kind of an error is known. Overload does not count.
-pub(super) fn telling_part(text: &str) -> Option<usize> {
-    let (errors, text) = (&TABLE.errors, text.to_ascii_lowercase());
-    let ErrorTexts { context_full, not_context_full, no_tools, no_images, other_wire, .. } = errors;
-    let parts = [context_full, not_context_full, no_tools, no_images, other_wire];
-    parts.into_iter().flatten().find_map(|part| text.find(part.as_str())).or_else(|| refused_tools(&text))
 }
 
 /// True if a text fits a pattern, in which `*` stands for any characters.

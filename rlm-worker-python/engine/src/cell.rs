@@ -106,6 +106,7 @@ impl Cells {
         glue.set_item("__name__", "rlm_cell_engine")?;
         glue.set_item("DEFINITIONS", DEFINITIONS)?;
         glue.set_item("NOTEBOOK", NOTEBOOK)?;
+        glue.set_item("CLASSES", CLASSES)?;
         glue.set_item("SAVING", SAVING)?;
         glue.set_item("LOADING", LOADING)?;
         evaluate(&code(py, GLUE, "<rlm>")?, &glue)?;
@@ -425,6 +426,9 @@ const DEFINITIONS: &str = include_str!("definitions.py");
 /// The parts of it for sessions that are saved and loaded.
 const SAVING: &str = include_str!("saving.py");
 const LOADING: &str = include_str!("loading.py");
+
+/// The part of it for cells that import `inspect`.
+const CLASSES: &str = include_str!("classes.py");
 
 /// The part of it for cells with IPython's own syntax.
 const NOTEBOOK: &str = include_str!("notebook.py");

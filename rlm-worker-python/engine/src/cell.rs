@@ -1,5 +1,6 @@
 //! A cell: from its source to the value of its last expression, or to the exception that ended it.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::str::Utf8Error;
@@ -60,9 +61,21 @@ pub(crate) struct Cells {
 /// The parts of a cell.
 pub(crate) struct Source<'a> {
     /// The code that runs.
-    code: &'a str,
+    code: Cow<'a, str>,
     /// The code as it was written, if it differs: tracebacks show it.
     written: Option<&'a str>,
+}
+
+/// The code without the indentation of its first statement, as models and notebooks copy it from a block: no code is valid with it.
+fn without_indent(code: &str) -> Cow<'_, str> {
+    let first =
+        code.lines().find(|line| !line.trim_start().is_empty() && !line.trim_start().starts_with('#'));
+    let indent = first.map_or("", |line| &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]);
+    if indent.is_empty() {
+        return code.into();
+    }
+    let lines = code.split_inclusive('\n').map(|line| line.strip_prefix(indent).unwrap_or(line));
+    lines.collect::<String>().into()
 }
 
 impl<'a> Source<'a> {
@@ -73,7 +86,8 @@ impl<'a> Source<'a> {
         let text =
             |bytes| str::from_utf8(bytes).map(|text| text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text));
         let written = (!written.is_empty()).then(|| text(written)).transpose()?;
-        Ok(Self { code: text(code)?, written })
+        let code = text(code)?;
+        Ok(Self { code: if written.is_some() { code.into() } else { without_indent(code) }, written })
     }
 
     fn is_compared(&self) -> bool {
@@ -83,7 +97,7 @@ impl<'a> Source<'a> {
     /// True if the lines of the code as written can stand for those of the code.
     fn has_lines_of_written(&self) -> bool {
         let lines = |text: &str| text.replace("\r\n", "\n").matches(['\n', '\r']).count();
-        self.written.is_some_and(|written| lines(self.code) == lines(written))
+        self.written.is_some_and(|written| lines(&self.code) == lines(written))
     }
 }
 
@@ -194,14 +208,14 @@ impl Cells {
         limit: usize,
     ) -> PyResult<Option<(String, u64)>> {
         let file_name = format!("<cell {cell}>");
-        let written = source.written.unwrap_or(source.code);
+        let written = source.written.unwrap_or(&source.code);
         without_fail(py, self.add_source.bind(py).call1((&file_name, written)))?;
         let compiled = self.parse_as_written(py, source, &file_name).and_then(|tree| {
             let shows_written = tree.is_some() || (!source.is_compared() && source.has_lines_of_written());
             if source.written.is_some() && !shows_written {
-                without_fail(py, self.add_source.bind(py).call1((&file_name, source.code)))?;
+                without_fail(py, self.add_source.bind(py).call1((&file_name, &source.code)))?;
             }
-            self.compile(py, source.code, tree, &file_name)
+            self.compile(py, &source.code, tree, &file_name)
         });
         let compiled = compiled.inspect_err(|error| {
             // A syntax error without its source line or advice is still useful.
@@ -295,7 +309,7 @@ impl Cells {
             Err(error) => return Err(error),
         };
         // Warnings were shown already, with the right place.
-        let tree = quiet::without_warnings(py, || parse(source.code));
+        let tree = quiet::without_warnings(py, || parse(&source.code));
         let tree = tree.and_then(|tree| self.move_to_written.bind(py).call1((tree, tree_of_written)));
         match tree {
             Ok(tree) => Ok((!tree.is_none()).then_some(tree)),

@@ -6,6 +6,7 @@ first needs them: most sessions never format a traceback, and they start faster 
 
 import sys
 from _ast import AST, Call, Name
+from _contextvars import copy_context
 from _frozen_importlib_external import PathFinder
 from _io import FileIO
 from _thread import get_ident
@@ -231,17 +232,30 @@ def run_tasks(commands):
         pass
 
 
-async def run_parts(namespace, codes):
+async def run_parts(namespace, codes, variables):
     """Runs the parts of a cell in one task: all of them see a running loop if one of them awaits."""
-    for code in codes:
-        value = eval(code, namespace)
-        if code.co_flags & CO_COROUTINE:
-            value = await value
-    return value
+    try:
+        for code in codes:
+            value = eval(code, namespace)
+            if code.co_flags & CO_COROUTINE:
+                value = await value
+        return value
+    finally:
+        variables.update(copy_context())
 
 
 def run_async(namespace, codes):
-    """Runs a cell that awaits."""
+    """Runs a cell that awaits. Its context variables stay, although a task has a context of its own."""
+    variables = {}
+    try:
+        return run_in_loop(namespace, codes, variables)
+    finally:
+        for variable, value in variables.items():
+            if variable.get(None) is not value:
+                variable.set(value)
+
+
+def run_in_loop(namespace, codes, variables):
     global loop
     import asyncio
 
@@ -249,7 +263,7 @@ def run_async(namespace, codes):
     # A stop that was requested in an earlier cell must not stop the loop in this one.
     loop.call_soon(loop.stop)
     loop.run_forever()
-    task = loop.create_task(run_parts(namespace, codes))
+    task = loop.create_task(run_parts(namespace, codes, variables))
     try:
         return loop.run_until_complete(task)
     except BaseException as error:

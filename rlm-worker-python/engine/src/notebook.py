@@ -12,7 +12,7 @@ def instead(line):
     """The Python for a line, in words where it is not one line. None for a line that seems to be Python."""
     line = line.strip()
     if line.startswith("```"):
-        return "nothing: the cell is the code between such lines"
+        return "nothing: a fence is Markdown's"
     name, _, rest = line.partition(" ")
     if name in PROGRAMS and re.match(r" *(?![=,:)\]}]|\.\w)\S", rest):
         return instead_of_magic(name.rstrip("3"), rest.strip()) if name in ("cd", "pip", "pip3") else of_shell(line)

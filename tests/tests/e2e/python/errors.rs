@@ -153,7 +153,7 @@ fn the_error_of_ipythons_own_syntax_says_what_to_write() {
         ("cd ..", "import os; os.chdir('..')"),
         ("%run a.py", "import runpy; runpy.run_path('a.py', run_name='__main__')"),
         ("%ls", "import subprocess; subprocess.run('ls', shell=True)"),
-        ("```python", "nothing: the cell is the code between such lines"),
+        ("```python", "nothing: a fence is Markdown's"),
         ("%matplotlib inline", "nothing: leave the line out"),
         ("%unknown 1", "Python: there are no magics"),
         ("str.join?", "help(str.join)"),

@@ -301,3 +301,28 @@ fn whatever_a_cell_does_to_its_loop_the_next_one_can_await() {
         assert_eq!(worker.value("asyncio.run(asyncio.sleep(0, 'ran'))"), "'ran'", "after {code:?}");
     }
 }
+
+#[test]
+fn context_variables_stay_behind_an_await_too() {
+    let mut worker = Worker::python();
+    worker.output("import asyncio, contextvars, decimal\nv = contextvars.ContextVar('v', default=0)");
+    for (code, value) in
+        [("v.set(1)", "1"), ("await asyncio.sleep(0); v.set(2)", "2"), ("await asyncio.sleep(0)", "2")]
+    {
+        worker.call(code);
+        assert_eq!(worker.value("v.get()"), value, "{code}");
+    }
+    worker.output("await asyncio.sleep(0); decimal.getcontext().prec = 60");
+    assert_eq!(worker.value("decimal.getcontext().prec"), "60");
+}
+
+#[test]
+fn code_that_is_indented_as_a_whole_runs() {
+    let mut worker = Worker::python();
+    assert_eq!(
+        worker.value("    # A comment\n    x = 1\n    for i in range(3):\n        x += i\n\n    x"),
+        "4"
+    );
+    assert_eq!(worker.value("\tdef f():\n\t\treturn 7\n\tf()"), "7");
+    assert_eq!(worker.value("  # A comment\nx = 5\nx"), "5");
+}

@@ -184,7 +184,9 @@ fn kind(error: &SubCallError, deadline: Instant) -> ModelErrorKind {
             ModelErrorKind::TooLong
         }
         SubCallError::Status { status: 400 | 422 | 500 | 502 | 503, message }
-            if ErrorKind::ContextFull.is_of(message) =>
+            if ErrorKind::ContextFull.is_of(message)
+                && !(matches!(error, SubCallError::Status { status: 502 | 503, .. })
+                    && ErrorKind::Overloaded.is_of(message)) =>
         {
             ModelErrorKind::TooLong
         }

@@ -265,10 +265,11 @@ impl Models {
                 self.note_streaming(Streaming::WithoutUsage);
                 self.stop_streaming("streamed replies have no usage");
             }
+            let replied = replied.map(|reply| Reply { adapted: body.adapted, ..reply }.cut_at(bound));
             if streams && let Ok(reply) = &replied {
                 self.watch_arguments(reply, fields);
             }
-            return replied.map(|reply| Reply { adapted: body.adapted, ..reply }.cut_at(bound));
+            return replied;
         }
     }
 

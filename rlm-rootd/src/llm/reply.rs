@@ -50,6 +50,9 @@ const TICKS_PER_USD: f64 = 1e10;
 const USUAL: [&str; 9] =
     ["id", "object", "created", "model", "choices", "usage", "index", "message", "finish_reason"];
 
+/// Bounds that are not above this are reached by whole replies, and OpenAI's least one over Responses is 16.
+const LEAST_CUT: u64 = 16;
+
 /// Most bytes of the further fields of a reply, as JSON.
 const MAX_EXTRA_BYTES: usize = 4 << 20;
 
@@ -147,7 +150,10 @@ impl Reply {
     pub(super) fn cut_at(mut self, bound: Option<u64>) -> Self {
         let reported = self.reported_usage().and_then(|usage| count(usage.get("completion_tokens")?));
         let end = self.end();
-        if reported.is_none() || reported != bound || !matches!(end, ReplyEnd::Done) {
+        if reported.is_none_or(|tokens| tokens <= LEAST_CUT)
+            || reported != bound
+            || !matches!(end, ReplyEnd::Done)
+        {
             return self;
         }
         if let Some(Json::Array(choices)) = self.body.get_mut("choices")
@@ -389,6 +395,7 @@ mod tests {
             ("stop", 4095, Some(4096), ReplyEnd::Done, 0),
             ("stop", 4097, Some(4096), ReplyEnd::Done, 0),
             ("stop", 4096, None, ReplyEnd::Done, 0),
+            ("stop", 1, Some(1), ReplyEnd::Done, 0),
         ] {
             let reply = reply(reason, tokens).cut_at(bound);
             assert_eq!((reply.end(), reply.adapted.len()), (end, notes), "{reason} {tokens} {bound:?}");

@@ -117,7 +117,7 @@ fn own_words(json: &Json) -> Option<Json> {
         Json::String(text) if text.is_empty() || text == "None" => None,
         Json::String(text) if text.trim_start().starts_with(['{', '[']) => {
             let inner = serde_json::from_str(text).ok().and_then(|inner| own_words(&inner));
-            Some(inner.unwrap_or_else(|| json.clone()))
+            Some(inner.unwrap_or_else(|| without_reply(text).into()))
         }
         Json::String(text) => Some(without_reply(text).into()),
         Json::Array(items) => {

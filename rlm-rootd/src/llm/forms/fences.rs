@@ -74,12 +74,7 @@ impl<'a> Fence<'a> {
 
     /// True if this fence closes a block.
     pub(super) fn closes(&self, open: Fence<'_>) -> bool {
-        self.closes_run(open.char, open.length)
-    }
-
-    /// True if this fence closes a block that begins with so many of these characters.
-    pub(super) fn closes_run(&self, char: char, length: usize) -> bool {
-        !self.begins_item && self.tag.is_empty() && self.char == char && self.length >= length
+        !self.begins_item && self.tag.is_empty() && self.char == open.char && self.length >= open.length
     }
 
     /// A line of the block without the white space that stands before the fence as well.
@@ -92,11 +87,18 @@ impl<'a> Fence<'a> {
 /// The text of a list's item behind its mark, and behind those of lists within: `-`, `*`, `+`, `1.` or `1)` and white space. None if the
 /// line begins none.
 pub(super) fn without_item(line: &str) -> Option<&str> {
-    let numbered = line.trim_start_matches(|char: char| char.is_ascii_digit());
-    let marks: &[char] = if numbered.len() < line.len() { &['.', ')'] } else { &['-', '*', '+'] };
-    let behind = numbered.strip_prefix(marks)?;
-    let text = behind.trim_start_matches([' ', '\t']);
-    (text.len() < behind.len()).then(|| without_item(text).unwrap_or(text))
+    let behind_mark = |line: &str| {
+        let numbered = line.trim_start_matches(|char: char| char.is_ascii_digit());
+        let marks: &[char] = if numbered.len() < line.len() { &['.', ')'] } else { &['-', '*', '+'] };
+        let behind = numbered.strip_prefix(marks)?;
+        let text = behind.trim_start_matches([' ', '\t']);
+        (text.len() < behind.len()).then(|| line.len() - text.len())
+    };
+    let mut at = 0;
+    while let Some(length) = behind_mark(&line[at..]) {
+        at += length;
+    }
+    (at > 0).then(|| &line[at..])
 }
 
 /// The number of backquotes of the code span that is open behind this text, where so many are open before it. As many close it, in its line.

@@ -75,10 +75,6 @@ pub(super) struct Scanner<'a> {
     span: Span,
     /// True in a line of a quotation, as Markdown writes them: calls in it are text.
     is_quotation: bool,
-    /// The last block that has begun behind other text of its line, with the line that closes it.
-    inline_block: Range<usize>,
-    /// The next fence that begins a line is not before this.
-    fence_free: usize,
 }
 
 /// The code span at a place of a line.
@@ -109,8 +105,6 @@ impl<'a> Scanner<'a> {
             found: HashMap::new(),
             span: Span::default(),
             is_quotation: false,
-            inline_block: 0..0,
-            fence_free: 0,
         }
     }
 
@@ -122,42 +116,11 @@ impl<'a> Scanner<'a> {
             if at_line_start && (self.at == 0 || self.text.as_bytes()[self.at - 1] == b'\n') {
                 let line = self.rest().trim_start_matches([' ', '\t']);
                 self.is_quotation = without_item(line).unwrap_or(line).starts_with('>');
-                if block.is_none() && self.at >= self.inline_block.end {
-                    self.find_inline_block();
-                }
             }
-            let may_be_fence = at_line_start && !self.inline_block.contains(&self.at);
-            at_line_start = (may_be_fence && self.block_line(&mut block)) || self.step();
+            at_line_start = (at_line_start && self.block_line(&mut block)) || self.step();
         }
         self.keep_text(end);
         self.end = outer;
-    }
-
-    /// Looks for a block that begins in this line, behind other text: at the end of the line are backquotes and a tag, and the next fence
-    /// closes it.
-    fn find_inline_block(&mut self) {
-        let line = self.rest().split('\n').next().unwrap_or_default();
-        let tag = line.rsplit('`').next().unwrap_or_default();
-        let before = line[..line.len() - tag.len()].trim_end_matches('`');
-        let quotes = open_quotes(&line[..line.len() - tag.len()], 0);
-        if quotes < 3
-            || tag.trim_end().contains(|char: char| !char.is_alphanumeric())
-            || Fence::of(line).is_some()
-        {
-            return;
-        }
-        let mut at = (self.at + line.len() + 1).max(self.fence_free);
-        while let Some(line) = self.text.get(at..self.end).and_then(|rest| rest.split_inclusive('\n').next())
-        {
-            if let Some(fence) = Fence::of(line) {
-                if fence.closes_run('`', quotes) {
-                    self.inline_block = self.at + before.len()..at + line.len();
-                }
-                break;
-            }
-            at += line.len();
-        }
-        self.fence_free = at;
     }
 
     /// Reads a line that is a fence or in a block. False if it is neither.
@@ -379,9 +342,6 @@ impl<'a> Scanner<'a> {
     /// True if the part that begins here, and has just been read, is in a block that began within a line, or in a code span: a span is open before it in its line, and a
     /// backquote follows in the line. Backquotes in parts before it do not count.
     fn is_quoted(&mut self, begin: usize) -> bool {
-        if self.inline_block.contains(&begin) {
-            return true;
-        }
         let Span { at, quotes } = std::mem::take(&mut self.span);
         let (from, quotes) = if at < self.kept { (self.kept, 0) } else { (at, quotes) };
         let quotes = open_quotes(&self.text[from..begin], quotes);

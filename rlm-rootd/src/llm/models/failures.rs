@@ -58,7 +58,11 @@ impl Models {
         let message = if has_no_credit { format!("{message} ({NO_CREDIT})") } else { message };
         let message = self.naming_proxy(message);
         // LiteLLM has a 503 for a prompt that the servers behind it have refused (earendil-works/pi#4563).
-        let is_too_long = || matches!(status.as_u16(), 502 | 503) && is_of(ErrorKind::ContextFull);
+        let is_too_long = || {
+            matches!(status.as_u16(), 502 | 503)
+                && is_of(ErrorKind::ContextFull)
+                && !is_of(ErrorKind::Overloaded)
+        };
         let is_own_fault = matches!(status.as_u16(), 500 | 501);
         let retry = if has_no_credit || is_own_fault && is_refusal() || is_too_long() {
             Retry::Never

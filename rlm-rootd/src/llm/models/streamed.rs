@@ -10,7 +10,8 @@ use super::{MAX_REPLY_BYTES, MAX_STREAM_BYTES, Models, Streaming, has_error, lac
 use crate::llm::api::Api;
 use crate::llm::error::SubCallError;
 use crate::llm::failure::{Cost, Failure, Retry, unusable};
-use crate::llm::message::{call_arguments, has_broken_arguments};
+use crate::llm::forms::arguments;
+use crate::llm::message::call_arguments;
 use crate::llm::reply::{Came, Reply};
 use crate::llm::reply_end::ReplyEnd;
 use crate::llm::server_error::ServerError;
@@ -80,7 +81,7 @@ impl Models {
     }
 }
 
-/// True for a call without arguments that its tool needs, or with arguments that are no object.
+/// True for a call without arguments that its tool needs, or whose arguments cannot be read.
 fn lacks_arguments(call: &Json, fields: &Map<String, Json>) -> bool {
     let name = &call["function"]["name"];
     let tools = fields.get("tools").and_then(Json::as_array);
@@ -91,7 +92,7 @@ fn lacks_arguments(call: &Json, fields: &Map<String, Json>) -> bool {
             .and_then(|function| function["parameters"]["required"].as_array())
             .is_some_and(|names| !names.is_empty())
     };
-    has_broken_arguments(call) || needs_some() && call_arguments(call).trim() == "{}"
+    arguments(&call_arguments(call)).map_or(true, |read| read.is_empty() && needs_some())
 }
 
 /// A reply that comes as events, each with a piece of it.

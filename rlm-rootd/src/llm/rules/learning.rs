@@ -231,15 +231,17 @@ impl Rules {
         }
         let names_id =
             ["tool call id", "tool_call_id", "].id", "tool_use.id"].iter().any(|name| error.contains(name));
-        let refuses_form = ["must be", "pattern", "too long"].iter().any(|words| error.contains(words));
-        if !self.new_ids && names_id && refuses_form && calls().any(has_id) {
+        // Over other interfaces, calls are parts of the reply's own form, which goes back as it came.
+        let is_chat = replies().all(|reply| native(reply).is_none());
+        let refuses_form = ["must be a-z", "pattern", "too long"].iter().any(|words| error.contains(words));
+        if is_chat && !self.new_ids && names_id && refuses_form && calls().any(has_id) {
             self.new_ids = true;
             return Some("calls get ids of ours, since the server refuses those that came".to_owned());
         }
         let names_function =
             || ["function.name", "tool_use.name", "tooluse.name"].iter().any(|name| error.contains(name));
         let is_odd = |call: &Json| !call["function"]["name"].as_str().is_some_and(is_plain_name);
-        if !self.plain_names && names_function() && calls().any(is_odd) {
+        if is_chat && !self.plain_names && names_function() && calls().any(is_odd) {
             self.plain_names = true;
             return Some(
                 "names of functions are sent with letters, digits, _ and - alone, since the server refuses others"

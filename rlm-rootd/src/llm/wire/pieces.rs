@@ -48,29 +48,35 @@ pub(super) struct Pieces {
     ends_with_text: bool,
 }
 
-/// A text of which each piece so far has begun with the one before.
+/// The pieces of a text, while each begins with the one before.
 #[derive(Debug, Default)]
 struct Growing {
     last: String,
     /// Number of pieces that were longer than the one before.
+    grown: u32,
+    /// Number of pieces that were not empty.
     pieces: u32,
     has_ended: bool,
 }
 
 impl Growing {
     fn add(&mut self, piece: &str) {
+        if piece.is_empty() {
+            return;
+        }
+        self.pieces += 1;
         self.has_ended |= !piece.starts_with(&self.last);
         if self.has_ended {
             self.last.clear();
         } else if piece.len() > self.last.len() {
             self.last.replace_range(.., piece);
-            self.pieces += 1;
+            self.grown += 1;
         }
     }
 
     /// The text, if each piece was all of it so far (DashScope, QwenLM/qwen-code#3896).
     fn whole(self) -> Option<String> {
-        (!self.has_ended && self.pieces > 2).then_some(self.last)
+        (!self.has_ended && self.grown > 2).then_some(self.last)
     }
 }
 
@@ -110,8 +116,10 @@ impl Pieces {
             for (name, value) in delta {
                 if let (Some(text), Some(new)) = (TEXTS.iter().position(|text| *text == name), value.as_str())
                 {
-                    self.texts[at][text].add(new);
-                    if is_text_anew(message[&name].as_str().unwrap_or_default(), new, is_last) {
+                    let before = &mut self.texts[at][text];
+                    let may_repeat = before.pieces > 1;
+                    before.add(new);
+                    if may_repeat && is_text_anew(message[&name].as_str().unwrap_or_default(), new, is_last) {
                         message[&name] = value;
                         continue;
                     }
@@ -253,8 +261,12 @@ fn join(old: &mut Json, new: Json, name: &str) {
 /// True for a piece that is the whole text so far, and perhaps more: in place of the next piece (openclaw/openclaw#136262), or with the
 /// reason of the end.
 fn is_text_anew(old: &str, new: &str, is_last: bool) -> bool {
+    // No more of the text is looked at than the piece is long.
+    if !new.starts_with(old) {
+        return false;
+    }
     let written = old.chars().filter(|char| char.is_alphanumeric()).take(LEAST_TOLD).count();
-    new.starts_with(old) && (written == LEAST_TOLD || is_last && new == old && written > 3)
+    written == LEAST_TOLD || is_last && new == old && written > 3
 }
 
 fn text_part(text: String) -> Json {

@@ -99,3 +99,12 @@ fn hostile_texts_end_without_a_call_of_another_name() {
         assert!(calls.iter().all(|call| call.name.starts_with('f')), "{beginning}: {:?}", calls.first());
     }
 }
+
+#[test]
+fn a_line_may_begin_with_any_number_of_list_marks() {
+    for mark in ["- ", "* ", "1. ", "-\t"] {
+        let text = mark.repeat(500_000) + "[TOOL_CALLS]f{}";
+        assert_eq!(written_calls(&text).len(), 1, "{mark:?}");
+        assert_eq!(fenced(&text, &["bash"], &[]), Fenced::Nothing);
+    }
+}

@@ -49,7 +49,7 @@ fn a_text_that_is_told_anew_is_there_once() {
     let piece = |text: &str| json!({"content": text});
     let told = |pieces: &[&str]| message(pieces.iter().map(|text| piece(text)))["content"].clone();
     // All of it so far in each piece (DashScope, QwenLM/qwen-code#3896), or in one (openclaw/openclaw#136262).
-    assert_eq!(told(&["The", "The answer", "The answer, which", text]), text);
+    assert_eq!(told(&["", "The", "The answer", "The answer, which", text, ""]), text);
     assert_eq!(told(&[&text[..30], &text[30..45], text]), text);
     // With the reason of the end (Rapid-MLX#1709).
     let mut last = delta(piece("I look."));
@@ -57,8 +57,14 @@ fn a_text_that_is_told_anew_is_there_once() {
     let body = whole([delta(piece("I ")), delta(piece("look.")), last]);
     assert_eq!(body["choices"][0]["message"]["content"], "I look.");
     // What a model may write.
-    let line = "-".repeat(40);
-    for pieces in [&["1", "1", "11", "2"][..], &["ha", "ha", "ha"], &[&line, &line], &["a", "ab"]] {
+    let (dashes, line) = ("-".repeat(40), "a line of the table that is there again\n");
+    for pieces in [
+        &["1", "1", "11", "2"][..],
+        &["ha", "ha", "ha"],
+        &[&dashes, &dashes, &dashes],
+        &[line, line, line],
+        &["a", "ab"],
+    ] {
         assert_eq!(told(pieces), pieces.concat());
     }
     let reasoning = ["Hm", "Hm, it", "Hm, it is"].map(|text| json!({"reasoning_content": text}));

@@ -5,11 +5,11 @@
 
 use std::borrow::Cow;
 
-/// The code without the carriage returns of lines that all end in CR LF, as editors of Windows write them: to bash they are characters
-/// of words.
+/// The code without the carriage returns of several lines that all end in CR LF, as editors of Windows write them: to bash they are
+/// characters of words.
 pub(crate) fn without_returns(code: &str) -> Cow<'_, str> {
     let lines = code.bytes().filter(|byte| *byte == b'\n').count();
-    if lines > 0 && code.matches("\r\n").count() == lines {
+    if lines > 1 && code.matches("\r\n").count() == lines {
         let code = code.strip_suffix('\r').unwrap_or(code);
         return code.replace("\r\n", "\n").into();
     }
@@ -117,7 +117,8 @@ mod tests {
     fn lines_of_windows_are_lines() {
         for (code, lines) in [
             ("if true; then\r\n  ls\r\nfi\r\n", "if true; then\n  ls\nfi\n"),
-            ("ls\r\npwd\r", "ls\npwd"),
+            ("ls\r\npwd\r\nid\r", "ls\npwd\nid"),
+            ("echo a\r\n", "echo a\r\n"),
             ("printf 'a\r\n'\nls", "printf 'a\r\n'\nls"),
             ("a=$'x'\r", "a=$'x'\r"),
         ] {

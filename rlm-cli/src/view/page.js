@@ -738,7 +738,7 @@ const WORDS = {
 };
 const MAX_COLOURED = 20_000;
 function colour(code, words) {
-    if (code.querySelector("[class^=code-]"))
+    if (code.querySelector("[class^=code-]") || getSelection()?.containsNode(code, true))
         return;
     for (const node of [...code.childNodes]) {
         if (!(node instanceof Text) || node.length > MAX_COLOURED)

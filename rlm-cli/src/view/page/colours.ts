@@ -10,7 +10,8 @@ const WORDS: Record<string, RegExp> = {
 const MAX_COLOURED = 20_000;
 
 function colour(code: Element, words: RegExp): void {
-  if (code.querySelector("[class^=code-]")) return;
+  // What is selected stays so.
+  if (code.querySelector("[class^=code-]") || getSelection()?.containsNode(code, true)) return;
   for (const node of [...code.childNodes]) {
     if (!(node instanceof Text) || node.length > MAX_COLOURED) continue;
     const parts: Child[] = [];

@@ -62,11 +62,7 @@ async fn run_calls(
     };
     if let Some(file) = &options.load {
         let response = session.load(file).await?;
-        passed(&response, "loaded", options.json)?;
-        if response.outcome != Outcome::Ok {
-            let reason = response.hint.unwrap_or_default();
-            bail!("{} was not loaded: {reason}", file.display());
-        }
+        passed(&response, file, "loaded", options.json)?;
     }
     let mut all_ran = true;
     let mut answer = Answer::default();
@@ -88,11 +84,7 @@ async fn run_calls(
             true => session.save_with_directory(file).await?,
             false => session.save(file).await?,
         };
-        passed(&response, "saved", options.json)?;
-        if response.outcome != Outcome::Ok {
-            let reason = response.hint.unwrap_or_default();
-            bail!("{} was not saved: {reason}", file.display());
-        }
+        passed(&response, file, "saved", options.json)?;
     }
     if printer.is_some() && answer != Answer::default() {
         show_answer(&answer)?;
@@ -101,14 +93,15 @@ async fn run_calls(
     Ok(if all_ran { ExitCode::SUCCESS } else { ExitCode::from(CALL_STOPPED) })
 }
 
-/// Shows the response to a load or a save.
-fn passed(response: &Response, done: &str, json: bool) -> anyhow::Result<()> {
+/// Shows the response to a load or a save, and fails if that did.
+fn passed(response: &Response, file: &Path, done: &str, json: bool) -> anyhow::Result<()> {
     if json {
         writeln!(std::io::stdout(), "{}", serde_json::to_string(response)?)?;
-    } else if response.outcome == Outcome::Ok
-        && let Some(hint) = &response.hint
-    {
-        tell(format_args!("rlm: the session was {done}; {hint}"));
+    }
+    match (response.outcome, response.hint.as_deref()) {
+        (Outcome::Ok, Some(hint)) if !json => tell(format_args!("rlm: the session was {done}; {hint}")),
+        (Outcome::Ok, _) => {}
+        (_, reason) => bail!("{} was not {done}: {}", file.display(), reason.unwrap_or_default()),
     }
     Ok(())
 }

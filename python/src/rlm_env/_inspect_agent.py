@@ -63,7 +63,7 @@ def rlm(
         files = context if context is not None or place is None else place.fs_root
         wanted = {"confine": place.confine if place else confinement(), **settings}
         if wanted.get("language") == "python" and "RLM_PYTHON" not in os.environ:
-            # That of this program, as in sessions.
+            # The Python of this program, as in sessions.
             wanted = {"python": sys.executable, **wanted}
             del wanted["language"]
         async with agent_bridge(state) as bridge:

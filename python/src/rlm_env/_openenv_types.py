@@ -20,7 +20,7 @@ class ReplAction(Action):  # type: ignore[misc]
 
 
 class CodeBlockResult(BaseModel):  # type: ignore[misc]
-    """How the code of a step went."""
+    """The outcome of a step's code."""
 
     stdout: str = ""
     stderr: str = ""

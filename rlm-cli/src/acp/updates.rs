@@ -228,7 +228,7 @@ impl Sink for Updates {
                     let chunk = ContentChunk::new(text_block(&reasoning)).message_id(id);
                     self.send(SessionUpdate::AgentThoughtChunk(chunk));
                 }
-                let text = reply_text(&message.message).unwrap_or_default();
+                let text = reply_text(&message.message, None).unwrap_or_default();
                 let (tokens, has_text) = (lock(&self.tokens).take(), !text.trim().is_empty());
                 if has_text || tokens.is_some() {
                     self.say(&format!("reply-{}", message.turn), &text, tokens);

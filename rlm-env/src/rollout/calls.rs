@@ -94,8 +94,7 @@ pub(super) fn plain_text(reply: &Json, finish_reason: Option<&str>) -> Option<St
         || reply["function_call"].is_object()
         || !written_calls(&message_text(reply).unwrap_or_default()).is_empty();
     let is_whole = ReplyEnd::of(finish_reason) != ReplyEnd::Paused && refusal(reply, finish_reason).is_none();
-    let text = reply_text(reply).filter(|text| !text.trim().is_empty());
-    let text = text.filter(|_| !repeats_thought(reply, finish_reason));
+    let text = reply_text(reply, finish_reason).filter(|text| !text.trim().is_empty());
     text.filter(|_| is_whole && !has_calls)
 }
 

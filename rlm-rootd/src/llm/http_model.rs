@@ -14,7 +14,7 @@ use super::models::Models;
 use super::reply::Reply;
 use super::request_ids::new_request_id;
 use super::root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
-use super::rules::{ErrorKind, names_word};
+use super::rules::{ErrorKind, is_too_long, names_word};
 use super::sub_llm::{SubLlm, SubLlmOptions, new_id};
 use crate::ledger::{Estimate, Ledger};
 
@@ -180,16 +180,7 @@ fn kind(error: &SubCallError, deadline: Instant) -> ModelErrorKind {
     match error {
         SubCallError::Exhausted(_) => ModelErrorKind::Budget,
         SubCallError::NoRoomToThink { .. } => ModelErrorKind::TooLong,
-        SubCallError::Status { status: 413, message } if !ErrorKind::NotContextFull.is_of(message) => {
-            ModelErrorKind::TooLong
-        }
-        SubCallError::Status { status: 400 | 422 | 500 | 502 | 503, message }
-            if ErrorKind::ContextFull.is_of(message)
-                && !(matches!(error, SubCallError::Status { status: 502 | 503, .. })
-                    && ErrorKind::Overloaded.is_of(message)) =>
-        {
-            ModelErrorKind::TooLong
-        }
+        SubCallError::Status { status, message } if is_too_long(*status, message) => ModelErrorKind::TooLong,
         SubCallError::NotSent | SubCallError::TimedOut { .. } if Instant::now() + NEARLY >= deadline => {
             ModelErrorKind::TimedOut
         }

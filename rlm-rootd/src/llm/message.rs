@@ -161,10 +161,14 @@ pub(super) fn says_nothing(reply: &Json) -> bool {
         }
 }
 
-/// The text of a reply, without thoughts. Where reasoning came apart from it, most marks of thoughts in it are text.
+/// The text of a reply, without thoughts. Where reasoning came apart from it, most marks of thoughts in it are text. `finish_reason` is
+/// the reason why the reply ended, where that is known.
 #[must_use]
-pub fn reply_text(message: &Json) -> Option<String> {
+pub fn reply_text(message: &Json, finish_reason: Option<&str>) -> Option<String> {
     let text = message_text(message)?;
+    if repeats_thought(message, finish_reason) {
+        return Some(String::new());
+    }
     let is_apart = reasoning_apart(message).is_some();
     let without = if is_apart { without_repeated_thoughts(&text) } else { without_thoughts(&text) };
     if without.len() == text.len() {
@@ -266,6 +270,15 @@ pub fn call_arguments(call: &Json) -> Cow<'_, str> {
     }
 }
 
+/// Gives a call with broken arguments an empty object. False if it has none.
+pub(super) fn mend_arguments(call: &mut Json) -> bool {
+    let is_broken = has_broken_arguments(call);
+    if let Some(Json::Object(function)) = call.get_mut("function").filter(|_| is_broken) {
+        function.insert("arguments".to_owned(), "{}".into());
+    }
+    is_broken
+}
+
 /// True for a name that every server takes.
 pub(super) fn is_plain_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
@@ -343,7 +356,7 @@ mod tests {
     fn marks_of_thoughts_are_text_where_reasoning_came_apart() {
         let text = |mut message: Json, content: &str| {
             message["content"] = content.into();
-            reply_text(&message).unwrap()
+            reply_text(&message, None).unwrap()
         };
         for (content, alone) in [
             ("Use <think> tags.", "Use "),
@@ -360,7 +373,8 @@ mod tests {
     #[test]
     fn the_rest_of_a_thought_that_a_server_has_split_too_early_is_not_text() {
         let text = |content: &str| {
-            reply_text(&json!({"reasoning_content": "The parser looks for `", "content": content})).unwrap()
+            reply_text(&json!({"reasoning_content": "The parser looks for `", "content": content}), None)
+                .unwrap()
         };
         for (content, answer) in [
             // ggml-org/llama.cpp#27661

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::error::SubCallError;
 use super::estimate::text_tokens;
-use super::message::{refusal, repeats_thought, reply_text};
+use super::message::{refusal, reply_text};
 use super::reply_end::ReplyEnd;
 use crate::ledger::{Estimate, Usage};
 
@@ -212,9 +212,8 @@ impl Reply {
         {
             return Ok(ReplyContent::Calls { calls: calls.clone(), message: message.clone() });
         }
-        let text = reply_text(message)
+        let text = reply_text(message, self.finish_reason())
             .ok_or_else(|| SubCallError::Malformed("its content is not text".to_owned()))?;
-        let text = if repeats_thought(message, self.finish_reason()) { String::new() } else { text };
         if !text.trim().is_empty() {
             return Ok(ReplyContent::Text(text));
         }

@@ -17,7 +17,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value as Json};
 
-pub(super) use self::kinds::{ErrorKind, telling_part};
+pub(super) use self::kinds::{ErrorKind, is_too_long, telling_part};
 pub(super) use self::learning::refuses_stream;
 use super::api::Api;
 use super::message::ChatMessage;
@@ -381,6 +381,11 @@ impl Rules {
         let error = error.to_lowercase();
         let (_, seconds) = self.passing_errors.iter().find(|(part, _)| error.contains(part.as_str()))?;
         Some(Duration::from_secs(*seconds))
+    }
+
+    /// True if messages are sent in other roles, or joined.
+    pub(super) fn changes_turns(&self) -> bool {
+        self.join_users || self.system_as_user
     }
 
     pub(super) fn longest_completion(&self) -> u64 {

@@ -94,9 +94,7 @@ impl Server<'_> {
         if root == self.control.path() {
             return Err(io::Error::other("it is the control directory"));
         }
-        let mut options = File::options();
-        options.read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600);
-        let file = options.open(beside.parent().unwrap_or(root)).or_else(|_unsupported| memory_file())?;
+        let file = file_without_name(beside.parent().unwrap_or(root))?;
         directory::pack(root, self.control.path(), &file, left_out).map(|packed| (file, packed))
     }
 
@@ -104,9 +102,7 @@ impl Server<'_> {
     fn unpack(&self, saved: &Saved) -> io::Result<bool> {
         let Some(promised) = &saved.header().directory else { return Ok(false) };
         let root = Path::new(&self.facts.fs_root);
-        let mut options = File::options();
-        options.read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600);
-        let mut archive = options.open(root).or_else(|_unsupported| memory_file())?;
+        let mut archive = file_without_name(root)?;
         saved.copy_part(DIRECTORY, &archive).map_err(io::Error::other)?;
         directory::unpack(&mut archive, root, promised).map(|()| true)
     }
@@ -200,6 +196,13 @@ impl Server<'_> {
         }
         (root, vec![format!("its working directory {} is not here", there.display())])
     }
+}
+
+/// A file without a name in a directory, or in memory where the file system has none.
+fn file_without_name(dir: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600);
+    options.open(dir).or_else(|_unsupported| memory_file())
 }
 
 fn tell(report: &mut CallReport, file: &Path, bytes: u64, contents: &Contents) -> Result<(), Exit> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rlm_rootd::{
     ChatReply, ChatRequest, LEAST_COMPLETION, ModelError, ModelErrorKind, ReplyEnd, RetryObserver, Usage,
-    repeats_thought, reply_text,
+    reply_text,
 };
 
 use super::{RolloutDriver, Step, Stop};
@@ -90,8 +90,7 @@ impl RolloutDriver<'_> {
         let ChatReply { message, finish_reason, .. } = reply;
         let finish_reason = finish_reason.as_deref();
         let request = self.callable.read(message, self.conversation.turn() + 1, finish_reason);
-        let words = reply_text(message).filter(|_| !repeats_thought(message, finish_reason));
-        let words = words.unwrap_or_default();
+        let words = reply_text(message, finish_reason).unwrap_or_default();
         let end = ReplyEnd::of(finish_reason);
         let is_cut = end.is_cut() && request.can_be_run();
         ReadReply { request, words, is_paused: end == ReplyEnd::Paused, is_cut }

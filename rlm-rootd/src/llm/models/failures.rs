@@ -10,7 +10,7 @@ use crate::http_client::last_cause;
 use crate::llm::error::SubCallError;
 use crate::llm::failure::{Cost, Failure, PLAIN_HTTP, Retry, explain, speaks_http, unusable};
 use crate::llm::opaque::without_signatures;
-use crate::llm::rules::{ErrorKind, telling_part};
+use crate::llm::rules::{ErrorKind, is_too_long, telling_part};
 use crate::llm::server_error::ServerError;
 
 /// Words beside the error of a server that is not paid any more.
@@ -57,14 +57,12 @@ impl Models {
         let has_no_credit = passes.is_none() && is_of(ErrorKind::NoCredit);
         let message = if has_no_credit { format!("{message} ({NO_CREDIT})") } else { message };
         let message = self.naming_proxy(message);
-        // LiteLLM has a 503 for a prompt that the servers behind it have refused (earendil-works/pi#4563).
-        let is_too_long = || {
-            matches!(status.as_u16(), 502 | 503)
-                && is_of(ErrorKind::ContextFull)
-                && !is_of(ErrorKind::Overloaded)
-        };
         let is_own_fault = matches!(status.as_u16(), 500 | 501);
-        let retry = if has_no_credit || is_own_fault && is_refusal() || is_too_long() {
+        let is_behind = matches!(status.as_u16(), 502 | 503);
+        let retry = if has_no_credit
+            || is_own_fault && is_refusal()
+            || is_behind && is_too_long(status.as_u16(), &error.words)
+        {
             Retry::Never
         } else if may_pass(status) || is_of(ErrorKind::Overloaded) {
             Retry::After(asked.or(error.pause).or(passes))

@@ -65,6 +65,17 @@ impl ErrorKind {
     }
 }
 
+/// True if an error of this status and text says that the conversation is too long. LiteLLM has a 503 for a prompt that the servers behind
+/// it have refused (earendil-works/pi#4563).
+pub(in crate::llm) fn is_too_long(status: u16, text: &str) -> bool {
+    match status {
+        413 => !ErrorKind::NotContextFull.is_of(text),
+        400 | 422 | 500 => ErrorKind::ContextFull.is_of(text),
+        502 | 503 => ErrorKind::ContextFull.is_of(text) && !ErrorKind::Overloaded.is_of(text),
+        _ => false,
+    }
+}
+
 /// The place of a text's refusal of tools: a word for them stands near one that refuses, in the same sentence.
 pub(super) fn refused_tools(text: &str) -> Option<usize> {
     let text = text.to_ascii_lowercase();

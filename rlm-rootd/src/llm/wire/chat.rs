@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Body, EMPTY_ARGUMENTS, is_native};
 use crate::llm::forms::tool_named;
-use crate::llm::message::{ChatMessage, has_broken_arguments, is_plain_name, says_nothing};
+use crate::llm::message::{ChatMessage, is_plain_name, mend_arguments, says_nothing};
 use crate::llm::rules::{ArgumentsForm, NullContent, Rules};
 
 /// Fields that every function of a call has.
@@ -119,9 +119,15 @@ fn adapted(messages: &[ChatMessage], rules: &Rules, tools: Vec<&str>) -> (Vec<Ch
 }
 
 /// The messages with the roles and in the order that this server takes, and sentences on what was changed.
-pub(super) fn in_turns(messages: &[ChatMessage], rules: &Rules) -> (Vec<ChatMessage>, Vec<String>) {
+pub(super) fn in_turns<'a>(
+    messages: &'a [ChatMessage],
+    rules: &Rules,
+) -> (Cow<'a, [ChatMessage]>, Vec<String>) {
+    if !rules.changes_turns() {
+        return (messages.into(), Vec::new());
+    }
     let mut adapter = Adapter::new(rules, Vec::new());
-    (adapter.in_turns(messages.to_vec()), adapter.notes)
+    (adapter.in_turns(messages.to_vec()).into(), adapter.notes)
 }
 
 /// Changes the parts of messages that a server would refuse.
@@ -211,10 +217,10 @@ impl<'a> Adapter<'a> {
 
     /// Joins what the user says to what the user, or a system prompt that the server refuses, has said before.
     fn in_turns(&mut self, messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
-        let &Rules { join_users, system_as_user, .. } = self.rules;
-        if !join_users && !system_as_user {
+        if !self.rules.changes_turns() {
             return messages;
         }
+        let &Rules { join_users, system_as_user, .. } = self.rules;
         let mut turns: Vec<ChatMessage> = Vec::with_capacity(messages.len());
         let mut may_join = false;
         for mut message in messages {
@@ -296,11 +302,8 @@ impl<'a> Adapter<'a> {
             if self.rules.plain_names {
                 self.name(call);
             }
-            if self.rules.arguments == Some(ArgumentsForm::Json) && has_broken_arguments(call) {
+            if self.rules.arguments == Some(ArgumentsForm::Json) && mend_arguments(call) {
                 self.note(EMPTY_ARGUMENTS);
-                if let Some(Json::Object(function)) = call.get_mut("function") {
-                    function.insert("arguments".to_owned(), "{}".into());
-                }
             }
             if let Some(call) = call.as_object_mut().filter(|_| number == 0) {
                 for (field, value) in &self.rules.first_call_signature {

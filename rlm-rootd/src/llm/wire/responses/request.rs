@@ -6,7 +6,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 
-use crate::llm::message::{ChatMessage, Form, call_arguments, has_broken_arguments, message_text};
+use crate::llm::message::{
+    ChatMessage, Form, call_arguments, has_broken_arguments, mend_arguments, message_text,
+};
 use crate::llm::rules::{ArgumentsForm, Rules};
 use crate::llm::wire::{Body, EMPTY_ARGUMENTS, chat, parts_left_out};
 
@@ -62,8 +64,8 @@ fn with_arguments(message: &ChatMessage) -> Option<ChatMessage> {
         return None;
     }
     let mut new = (**message).clone();
-    for call in new["tool_calls"].as_array_mut()?.iter_mut().filter(|call| has_broken_arguments(call)) {
-        call["function"]["arguments"] = "{}".into();
+    for call in new["tool_calls"].as_array_mut()? {
+        mend_arguments(call);
     }
     let output = new.pointer_mut("/responses/output").and_then(Json::as_array_mut);
     for item in output.into_iter().flatten().filter(|item| item["type"] == "function_call") {

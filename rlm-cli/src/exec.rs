@@ -36,7 +36,7 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
         check_size(code).with_context(|| format!("call {}", at + 1))?;
     }
     let settings = Settings::load(&options.settings.0, environment)?;
-    let environment = &settings.confined(environment);
+    let environment = &settings.for_sessions(environment);
     let mut config = worker::session_config(&options.session, environment)?;
     let printer = (!options.json).then(|| Arc::new(LivePrinter::default()));
     // The lines that intercepted calls print come before the code's.

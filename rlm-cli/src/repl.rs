@@ -32,7 +32,7 @@ pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::R
     crate::standard_output::require()?;
     let language = options.session.language();
     let settings = Settings::load(&options.settings.0, environment)?;
-    let environment = &settings.confined(environment);
+    let environment = &settings.for_sessions(environment);
     let mut config = worker::session_config(&options.session, environment)?;
     let printer = Arc::new(LivePrinter::default());
     config.output = Some(printer.clone());

@@ -10,7 +10,7 @@ use rlm_env::{ReplLanguage, SessionConfig};
 use rlm_rootd::nav::Navigation;
 use rlm_rootd::{McpServers, Tool};
 
-use crate::config::table::OF_CONFINEMENT;
+use crate::config::table::OF_SESSIONS;
 use crate::config::{Settings, ToolFlags};
 use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
@@ -36,7 +36,7 @@ impl SessionTools {
         environment: &Environment,
     ) -> anyhow::Result<Self> {
         let flags = &flags.0;
-        let is_of_tools = |name: &&str| OF_CONFINEMENT.iter().all(|setting| setting.name != *name);
+        let is_of_tools = |name: &&str| OF_SESSIONS.iter().all(|setting| setting.name != *name);
         let is_asked_for = flags.values.keys().any(is_of_tools) || flags.file.is_some();
         let Some(callbacks) = callbacks.or(is_asked_for.then_some(Callbacks::Network)) else {
             return Ok(Self::default());

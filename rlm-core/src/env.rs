@@ -64,6 +64,9 @@ pub const FS_JAIL: &str = "RLM_FS_JAIL";
 /// `1` or `true`: Python sessions have the functions `FINAL` and `FINAL_VAR`, which set the answer.
 pub const FINAL_FUNCTIONS: &str = "RLM_FINAL_FUNCTIONS";
 
+/// `1`, or most bytes of memory: a session whose interpreter dies goes on as it was before the call.
+pub const CHECKPOINT: &str = "RLM_CHECKPOINT";
+
 /// `full`, `try` or `off`: what of the host a session can reach.
 pub const CONFINE: &str = "RLM_CONFINE";
 /// Paths that a confined session can read besides its own, with colons between them.
@@ -90,7 +93,7 @@ pub const SESSION_NAMES: [&str; 9] = [
 ];
 
 /// The `RLM_*` names that configure a worker, and that a person may have set for it.
-const WORKER_NAMES: [&str; 21] = [
+const WORKER_NAMES: [&str; 22] = [
     BIN_DIR,
     MAX_OUTPUT_BYTES,
     LIMIT_PROCESSES,
@@ -112,6 +115,7 @@ const WORKER_NAMES: [&str; 21] = [
     DISALLOWED_BUILTINS,
     FS_JAIL,
     FINAL_FUNCTIONS,
+    CHECKPOINT,
 ];
 
 /// The variables that a worker needs to find its interpreter.

@@ -43,3 +43,30 @@ pub const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Time limit of a root-tool call without `RLM_SUB_LLM_TIMEOUT`.
 pub const DEFAULT_ROOT_TOOL_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The memory of an interpreter above which no checkpoint is taken, in bytes, unless the host says otherwise.
+const CHECKPOINT_BYTES: u64 = 256 << 20;
+
+/// Values of `RLM_CHECKPOINT`.
+pub const CHECKPOINT_EXPECTED: &str = "1, true, 0, false, or most bytes of memory, such as 256M";
+
+/// A value of `RLM_CHECKPOINT`: most memory of an interpreter of which a checkpoint is taken, in bytes. Outer None: it has no meaning.
+/// Inner None: there are no checkpoints.
+#[must_use]
+pub fn checkpoint_bytes(text: &str) -> Option<Option<u64>> {
+    match text {
+        "1" | "true" => return Some(Some(CHECKPOINT_BYTES)),
+        "0" | "false" => return Some(None),
+        _ => {}
+    }
+    let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return None,
+    };
+    let bytes = digits.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    (bytes > 1).then_some(Some(bytes))
+}

@@ -63,6 +63,8 @@ pub(crate) struct Scripts {
     /// The command in front of the user's EXIT trap while a call runs.
     exit_hook: String,
     paths: Paths,
+    /// True if each call hands on the state of the shell before its code runs.
+    pub(crate) takes_checkpoints: bool,
 }
 
 /// One call, ready to be sent.
@@ -98,6 +100,7 @@ impl Scripts {
             shadowed_path: fill("@shadowed.bash@"),
             exit_hook: fill("@include exit_hook.bash@"),
             files: SCRIPTS.map(|(_, text)| fill(text)),
+            takes_checkpoints: false,
             paths,
         }
     }
@@ -347,7 +350,7 @@ impl Scripts {
         // The shell hands on its state when it ends, by an EXIT trap of ours between calls. The user's own trap runs
         // after it. Code that looks at traps must not see ours.
         let may_lose_hook = is_shadowed || code.contains("trap");
-        if may_lose_hook {
+        if may_lose_hook || self.takes_checkpoints {
             // Second best: the current state, without the code.
             file.extend_from_slice(format!("\\builtin unset -v {CALL}; {CALL}=\n").as_bytes());
             file.extend_from_slice(self.dump_state.as_bytes());

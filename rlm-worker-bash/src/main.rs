@@ -74,6 +74,7 @@ the rights of this process.
             resource_limits,
             max_output_bytes: settings.max_output_bytes,
             live: settings.live,
+            takes_checkpoints: settings.checkpoint.is_some(),
             rows: rows.unwrap_or(24),
             columns: columns.unwrap_or(80),
         })

@@ -50,6 +50,8 @@ pub struct BashConfig {
     pub max_output_bytes: usize,
     /// FIFOs for output as it comes.
     pub live: LiveOutput,
+    /// True if a shell that is killed goes on with its state from before the call.
+    pub takes_checkpoints: bool,
     /// Height of the terminal, in rows.
     pub rows: u16,
     /// Width of the terminal, in columns.
@@ -91,6 +93,7 @@ impl Interpreter for BashSession {
     fn start(config: BashConfig, events: &Events) -> Result<Self, Exit> {
         let terminal = Terminal::new(config.rows, config.columns).map_err(Exit::failed)?;
         let mut pipes = Pipes::new(&terminal).map_err(ShellError::Pipes).map_err(Exit::failed)?;
+        pipes.scripts.takes_checkpoints = config.takes_checkpoints;
         let shell = shell::start(
             &config.bash,
             &config.env,

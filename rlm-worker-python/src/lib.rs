@@ -8,10 +8,11 @@
 //! * [`session`]: calls, restarts. Start reading there.
 //! * [`wire`]: messages between supervisor and engine.
 //! * [`python`]: the choice of a Python. `process`: its process. `boot.py`: its first lines.
-//! * `ladder`: stopping a cell.
+//! * `ladder`: stopping a cell. `checkpoint`: copies of the interpreter that wait to take its place.
 //!
 //! This is not a security sandbox: cells run with the worker's rights.
 
+mod checkpoint;
 mod ladder;
 mod process;
 pub mod python;

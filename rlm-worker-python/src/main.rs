@@ -37,8 +37,8 @@ Options:
   -V, --version      print the version
 
 Environment: RLM_PYTHON, RLM_EXEC_TIMEOUT, RLM_MAX_OUTPUT_BYTES, RLM_HOST_PID, RLM_TERM, RLM_PASS_ENV,
-RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL, RLM_FINAL_FUNCTIONS, and the root-tool variables, which
-are passed on to the session.
+RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL, RLM_FINAL_FUNCTIONS, RLM_CHECKPOINT, and the root-tool
+variables, which are passed on to the session.
 
 Limits of the session's resources, off by default: RLM_LIMIT_PROCESSES, RLM_LIMIT_MEMORY and RLM_LIMIT_FILE_SIZE
 (bytes), RLM_LIMIT_CPU (seconds); RLM_CGROUP, the cgroup for them.
@@ -99,6 +99,7 @@ the rights of this process.
             disallowed_builtins: environment.names(env::DISALLOWED_BUILTINS),
             root_tools: settings.root_tools,
             has_final_functions,
+            copies: None,
         };
         Ok(PythonConfig {
             python,
@@ -107,6 +108,7 @@ the rights of this process.
             setup,
             resource_limits,
             max_output_bytes: settings.max_output_bytes,
+            checkpoint: settings.checkpoint,
             live: settings.live,
         })
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::descendants::BootTime;
@@ -17,6 +18,7 @@ use rlm_core::worker::{
     CallReport, Death, Description, Events, Exit, Interpreter, LiveOutput, Process, Progress, ResourceLimits,
 };
 
+use crate::checkpoint::Checkpoints;
 use crate::ladder::{self, LADDER, Rung};
 use crate::process::{self, Outputs, Pipes, StartError};
 use crate::python::Python;
@@ -40,6 +42,8 @@ pub struct PythonConfig {
     pub setup: Setup,
     /// Most bytes of output returned for a call, per stream.
     pub max_output_bytes: usize,
+    /// Most memory of an interpreter of which a checkpoint is taken, in bytes. None: no checkpoints.
+    pub checkpoint: Option<u64>,
     /// FIFOs for output as it comes.
     pub live: LiveOutput,
 }
@@ -50,6 +54,7 @@ pub struct PythonSession {
     /// The configuration. Its answer is the last one that was reported.
     config: PythonConfig,
     pipes: Pipes,
+    checkpoints: Option<Checkpoints>,
     process: Process,
     /// Version of Python.
     version: String,
@@ -86,6 +91,9 @@ impl Interpreter for PythonSession {
 
     fn restart(&mut self, events: &Events) -> Result<State, Exit> {
         self.pipes.drain_outputs(&mut self.outputs)?;
+        if self.take_over(events)? {
+            return Ok(State::Restored);
+        }
         let dirs = [&*self.config.setup.fs_root, Path::new("/")];
         let cwd = dirs.into_iter().find(|dir| dir.is_dir()).unwrap_or(dirs[0]);
         let cwd = cwd.to_owned();
@@ -112,6 +120,10 @@ impl Interpreter for PythonSession {
         &self.process
     }
 
+    fn copy(&self) -> Option<Pid> {
+        self.checkpoints.as_ref()?.copy()
+    }
+
     fn describe(&self) -> Description {
         Description {
             language: "python",
@@ -130,6 +142,8 @@ impl Interpreter for PythonSession {
     fn poll_fds<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>) {
         let Pipes { report, stdout, stderr, .. } = &self.pipes;
         fds.extend([report, stdout, stderr].map(|pipe| PollFd::new(pipe.reader(), PollFlags::POLLIN)));
+        let announced = self.checkpoints.as_ref().map(Checkpoints::announced);
+        fds.extend(announced.map(|pipe| PollFd::new(pipe, PollFlags::POLLIN)));
     }
 
     fn absorb(&mut self, ready: &[bool]) -> Result<(), Exit> {
@@ -140,6 +154,7 @@ impl Interpreter for PythonSession {
         if ready[1] || ready[2] {
             self.pipes.read_outputs(&mut self.outputs)?;
         }
+        self.absorb_announcements(ready)?;
         Ok(())
     }
 
@@ -185,12 +200,14 @@ impl Interpreter for PythonSession {
             if let Some(document) = complete_report(report, *nonce) {
                 let document = serde_json::from_slice(document).map_err(Exit::failed)?;
                 self.exchange.report = Vec::new();
+                self.absorb_announcements(ready)?;
                 return Ok(Progress::Done(Box::new(self.after_report(document, stopped))));
             }
         }
         if ready[1] || ready[2] {
             self.pipes.read_outputs(&mut self.outputs)?;
         }
+        self.absorb_announcements(ready)?;
         Ok(Progress::Running)
     }
 
@@ -224,18 +241,26 @@ impl Interpreter for PythonSession {
         })
     }
 
-    fn what_survives(&self, _state: State) -> &'static str {
+    fn what_survives(&self, state: State) -> &'static str {
+        if state == State::Restored {
+            return "a copy from before the call goes on: variables, functions and imports are as they were then, but not files, \
+                    what was read of them, connections, and programs that cells started, which were ended";
+        }
         "a new one has only the answer: variables and imports are lost, and programs that cells started were ended"
     }
 }
 
 impl PythonSession {
     /// Starts a session in a directory.
-    fn start_in(cwd: &Path, config: PythonConfig, events: &Events) -> Result<Self, Exit> {
+    fn start_in(cwd: &Path, mut config: PythonConfig, events: &Events) -> Result<Self, Exit> {
         let pipes = Pipes::new().map_err(StartError::Pipes).map_err(Exit::failed)?;
+        let checkpoints = config.checkpoint.map(Checkpoints::new).transpose();
+        let checkpoints = checkpoints.map_err(StartError::Pipes).map_err(Exit::failed)?;
+        config.setup.copies = checkpoints.as_ref().map(Checkpoints::settings);
         let process = start(&config, &pipes, cwd).map_err(Exit::failed)?;
         let mut session = Self {
             pipes,
+            checkpoints,
             process,
             version: String::new(),
             image: None,
@@ -255,6 +280,40 @@ impl PythonSession {
         }
         wait_until_ready(self, &self.config.python.program.clone(), events)?;
         self.image = process::image(self.process.pid());
+        Ok(())
+    }
+
+    /// Has the copy that waits go on in place of the dead interpreter. False if there is none, or it cannot.
+    fn take_over(&mut self, events: &Events) -> Result<bool, Exit> {
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(false) };
+        let Some(copy) = checkpoints.take(events)? else { return Ok(false) };
+        self.pipes.renew()?;
+        self.process = copy;
+        let nonce = self.begin(Task::TakeOver);
+        let command =
+            Command { nonce, task: Task::TakeOver, payload_bytes: 0, written_bytes: 0, max_result_bytes: 0 };
+        let Some(checkpoints) = &self.checkpoints else { return Ok(false) };
+        checkpoints.call(&self.process, command)?;
+        let outputs = std::mem::replace(&mut self.outputs, Outputs::new(self.config.max_output_bytes));
+        let taken_over = wait_until_ready(self, &self.config.python.program.clone(), events);
+        self.outputs = outputs;
+        match taken_over {
+            Ok(()) => Ok(true),
+            Err(Exit::Failed(_)) => {
+                self.process.kill(events)?;
+                Ok(false)
+            }
+            Err(exit) => Err(exit),
+        }
+    }
+
+    /// `ready` has a value for each descriptor of [`Interpreter::poll_fds`].
+    fn absorb_announcements(&mut self, ready: &[bool]) -> Result<(), Exit> {
+        if let Some(checkpoints) = &mut self.checkpoints
+            && ready[3]
+        {
+            checkpoints.absorb()?;
+        }
         Ok(())
     }
 
@@ -283,18 +342,43 @@ impl PythonSession {
         written_bytes: u64,
         max_result_bytes: u64,
     ) -> Result<(), Exit> {
-        let nonce = self.exchange.nonce + 1;
-        self.exchange = Exchange { nonce, task, began: BootTime::now(), report: Vec::new() };
+        let nonce = self.begin(task);
         let command = Command { nonce, task, payload_bytes, written_bytes, max_result_bytes };
         self.pipes.send(command).map_err(Exit::failed)
     }
 
-    fn after_report(&mut self, report: Report, stopped: Option<Outcome>) -> CallReport {
+    /// Begins an exchange, and returns its nonce.
+    fn begin(&mut self, task: Task) -> u64 {
+        let nonce = self.exchange.nonce + 1;
+        self.exchange = Exchange { nonce, task, began: BootTime::now(), report: Vec::new() };
+        nonce
+    }
+
+    fn after_report(&mut self, mut report: Report, stopped: Option<Outcome>) -> CallReport {
+        let no_copy = report.no_copy.take();
+        let no_checkpoint = match &mut self.checkpoints {
+            Some(checkpoints) if self.exchange.task.changes_session() => {
+                checkpoints.settle(self.exchange.nonce, no_copy)
+            }
+            _ => None,
+        };
+        let mut report = self.after_task(report, stopped);
+        if let Some(why) = no_checkpoint {
+            let hint =
+                format!("no checkpoint is taken now: {why}; if the interpreter dies, its variables are lost");
+            report.hint =
+                report.hint.into_iter().chain([hint]).reduce(|hint, next| format!("{hint}; {next}"));
+        }
+        report
+    }
+
+    fn after_task(&mut self, report: Report, stopped: Option<Outcome>) -> CallReport {
         match self.exchange.task {
             Task::SetUp => {
                 self.version = report.result.unwrap_or_default();
                 CallReport::new(Outcome::Ok, State::Reset)
             }
+            Task::TakeOver => CallReport::new(Outcome::Ok, State::Restored),
             Task::Set => match report.result {
                 None => CallReport::new(Outcome::Ok, State::Kept),
                 Some(refusal) => CallReport::refused(refusal),
@@ -325,7 +409,7 @@ impl PythonSession {
     }
 
     fn after_cell(&mut self, report: Report, stopped: Option<Outcome>) -> CallReport {
-        let Report { result, dropped, exception, answer, answer_type } = report;
+        let Report { result, dropped, exception, answer, answer_type, .. } = report;
         let ended = if exception.is_some() { Outcome::Error } else { Outcome::Ok };
         let kind = exception.as_ref().map(|exception| exception.kind.as_str());
         let end = match (stopped, kind) {

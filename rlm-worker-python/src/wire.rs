@@ -79,6 +79,8 @@ pub enum Task {
     Save,
     /// Take over the state in the payload. The namespace is a new one.
     Load,
+    /// Take the place of the interpreter that has died: for a copy at its gate.
+    TakeOver,
     /// Run the cell with this number, which is part of its file name: the payload is its code, and its source as
     /// written.
     Cell(u64),
@@ -93,7 +95,16 @@ const SAVE: u64 = u64::MAX - 2;
 /// [`Task::Load`] as a number.
 const LOAD: u64 = u64::MAX - 3;
 
+/// [`Task::TakeOver`] as a number.
+const TAKE_OVER: u64 = u64::MAX - 4;
+
 impl Task {
+    /// True if the session may be another one afterwards: then a copy of the interpreter is taken.
+    #[must_use]
+    pub fn changes_session(self) -> bool {
+        matches!(self, Self::SetUp | Self::Set | Self::Load | Self::Cell(_))
+    }
+
     fn encode(self) -> u64 {
         match self {
             Self::SetUp => 0,
@@ -101,6 +112,7 @@ impl Task {
             Self::Complete => COMPLETE,
             Self::Save => SAVE,
             Self::Load => LOAD,
+            Self::TakeOver => TAKE_OVER,
             Self::Cell(number) => number,
         }
     }
@@ -112,6 +124,7 @@ impl Task {
             COMPLETE => Self::Complete,
             SAVE => Self::Save,
             LOAD => Self::Load,
+            TAKE_OVER => Self::TakeOver,
             number => Self::Cell(number),
         }
     }
@@ -162,6 +175,47 @@ pub struct Setup {
     pub root_tools: Option<RootTools>,
     /// True if `FINAL` and `FINAL_VAR` exist.
     pub has_final_functions: bool,
+    /// Copies of the interpreter that wait to take its place. None: no copies.
+    pub copies: Option<CopySettings>,
+}
+
+/// Copies of the interpreter: which are taken, and the pipes between them and the supervisor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CopySettings {
+    /// Most memory of an interpreter that is copied, in bytes. Pages of files do not count.
+    pub max_bytes: u64,
+    /// Pipe at which a copy waits: it takes over when it reads a command, and ends at end of file.
+    pub gate: String,
+    /// Pipe to which a copy that waits writes an [`Announcement`].
+    pub announcements: String,
+}
+
+/// The message of a copy that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// The nonce of the command after which the copy was taken.
+    pub number: u64,
+    /// Process id of the copy.
+    pub pid: i32,
+}
+
+impl Announcement {
+    /// Size of an encoded announcement.
+    pub const BYTES: usize = 16;
+
+    /// The announcement as bytes for the pipe.
+    #[must_use]
+    pub fn encode(self) -> [u8; Self::BYTES] {
+        let [number, pid] = [self.number, self.pid.unsigned_abs().into()].map(u64::to_le_bytes);
+        std::array::from_fn(|byte| if byte < 8 { number[byte] } else { pid[byte - 8] })
+    }
+
+    /// The inverse of [`Self::encode`].
+    #[must_use]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let field = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at * 8 + byte]));
+        Self { number: field(0), pid: i32::try_from(field(1)).unwrap_or(0) }
+    }
 }
 
 /// The result of a task.
@@ -178,6 +232,8 @@ pub struct Report {
     pub answer: Option<Answer>,
     /// Type of a new value of the answer that is not a dict.
     pub answer_type: Option<String>,
+    /// The reason why no copy of the interpreter is taken, where copies are wanted.
+    pub no_copy: Option<String>,
 }
 
 /// The result of [`Task::Save`] and [`Task::Load`].
@@ -223,12 +279,19 @@ mod tests {
             Task::Save,
             Task::Load,
             Task::Cell(1),
-            Task::Cell(u64::MAX - 4),
+            Task::TakeOver,
+            Task::Cell(u64::MAX - 5),
         ] {
             let (payload_bytes, written_bytes, max_result_bytes) = (u64::MAX, 3, 1 << 40);
             let command = Command { nonce: 1, task, payload_bytes, written_bytes, max_result_bytes };
             assert_eq!(Command::decode(&command.encode()), command);
         }
+    }
+
+    #[test]
+    fn an_announcement_survives_the_round_trip() {
+        let announcement = Announcement { number: u64::MAX - 7, pid: i32::MAX };
+        assert_eq!(Announcement::decode(&announcement.encode()), announcement);
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub(crate) fn run(options: &AcpOptions, environment: &Environment) -> anyhow::Re
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let ended = runtime.block_on(async {
         let mut ends = AnyEndSignal::catch()?;
-        tell_of_confinement(&settings.confined(environment)).await;
+        tell_of_confinement(&settings.for_sessions(environment)).await;
         let sessions = Arc::new(Sessions::new(options, environment));
         let ended = tokio::select! {
             ended = serve(&sessions) => ended.map(|()| ExitCode::SUCCESS),

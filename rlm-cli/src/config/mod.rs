@@ -23,8 +23,8 @@ pub(crate) use self::save::save;
 pub(crate) use self::setting::{AnySetting, Fields, Form, Setting, header_variable, seconds, usd};
 pub(crate) use self::show::{Shape, explained, run, without_credentials};
 use self::table::{
-    ALL, API, API_KEY_ENV, BASE_URL, CONFINE, CONFINE_READ, CONFINE_TMP, CONFINE_WRITE, HEADERS, SERVER,
-    SUB_API, SUB_API_KEY_ENV, SUB_BASE_URL, SUB_HEADERS, SUB_SERVER,
+    ALL, API, API_KEY_ENV, BASE_URL, CHECKPOINT, CONFINE, CONFINE_READ, CONFINE_TMP, CONFINE_WRITE, HEADERS,
+    SERVER, SUB_API, SUB_API_KEY_ENV, SUB_BASE_URL, SUB_HEADERS, SUB_SERVER,
 };
 use crate::environment::Environment;
 use crate::usage::Usage;
@@ -94,12 +94,12 @@ impl Settings {
         Ok(Self { file, values })
     }
 
-    /// The environment with the settings of confinement in the form in which workers read them.
-    pub(crate) fn confined(&self, environment: &Environment) -> Environment {
-        let mut confined = environment.clone();
+    /// The environment with the settings of sessions in the form in which workers read them.
+    pub(crate) fn for_sessions(&self, environment: &Environment) -> Environment {
+        let mut variables = environment.clone();
         let mut set = |variable: &str, value: Option<String>| {
             if let Some(value) = value {
-                confined = confined.with(variable, &value);
+                variables = variables.with(variable, &value);
             }
         };
         let paths = |setting: &Setting<Vec<PathBuf>>| {
@@ -110,7 +110,8 @@ impl Settings {
         set(env::CONFINE_READ, paths(&CONFINE_READ));
         set(env::CONFINE_WRITE, paths(&CONFINE_WRITE));
         set(env::CONFINE_TMP, self.get(&CONFINE_TMP).map(|bytes| bytes.to_string()));
-        confined
+        set(env::CHECKPOINT, self.get(&CHECKPOINT));
+        variables
     }
 
     /// The file that was read.

@@ -209,6 +209,14 @@ pub(super) fn whole(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "expected a whole number".to_owned())
 }
 
+/// A value of `RLM_CHECKPOINT`.
+pub(super) fn checkpoint(text: &str) -> Result<String, String> {
+    let is_known = rlm_core::limits::checkpoint_bytes(text).is_some();
+    is_known
+        .then(|| text.to_owned())
+        .ok_or_else(|| format!("expected {}", rlm_core::limits::CHECKPOINT_EXPECTED))
+}
+
 /// A number of bytes above 0, perhaps with a unit.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let bytes = parse_size::parse_size(text).ok().filter(|bytes| *bytes > 0);

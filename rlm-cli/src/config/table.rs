@@ -10,8 +10,8 @@ use rlm_rootd::{Api, ServerRules};
 
 use super::contents;
 use super::setting::{
-    AnySetting, Effect, Fields, Form, Setting, any_text, bytes, call_seconds, count, fields, flag, headers,
-    names, parsed, path, paths, patterns, seconds, setting, some_text, usd, whole,
+    AnySetting, Effect, Fields, Form, Setting, any_text, bytes, call_seconds, checkpoint, count, fields,
+    flag, headers, names, parsed, path, paths, patterns, seconds, setting, some_text, usd, whole,
 };
 
 /// Defines the settings, and [`ALL`] of them.
@@ -185,6 +185,11 @@ settings! {
     CONFINE_TMP: u64 = setting("confine_tmp", "BYTES", Form::Amount, Effect::Value, bytes)
         .help("Most bytes in each of /tmp, /var/tmp and /dev/shm of a fully confined session; they are memory [default: 1GiB]")
         .example("\"200MB\"");
+    CHECKPOINT: String = setting("checkpoint", "BOOL|BYTES", Form::Text, Effect::Value, checkpoint)
+        .variable(rlm_core::env::CHECKPOINT)
+        .help("Go on with the state from before the call when a call ends its interpreter: true, or the most memory of a Python of \
+               which a copy is kept; true is 256M")
+        .example("true");
 
     SUB_PARALLELISM: usize = setting("sub_parallelism", "N", Form::Number, Effect::Nothing, count)
         .variable(rlm_core::env::MAX_SUB_LLM_PARALLELISM)
@@ -241,16 +246,17 @@ settings! {
 pub(crate) static COMMON: [&str; 8] =
     ["model", "base_url", "python", "max_turns", "budget_usd", "confine", "tools", "mcp"];
 
-/// The settings of confinement.
-pub(crate) static OF_CONFINEMENT: [&dyn AnySetting; 4] =
-    [&CONFINE, &CONFINE_READ, &CONFINE_WRITE, &CONFINE_TMP];
+/// The settings of sessions themselves.
+pub(crate) static OF_SESSIONS: [&dyn AnySetting; 5] =
+    [&CONFINE, &CONFINE_READ, &CONFINE_WRITE, &CONFINE_TMP, &CHECKPOINT];
 
-/// The settings for confinement, root tools and their model.
-pub(crate) static OF_TOOLS: [&dyn AnySetting; 27] = [
+/// The settings of sessions, root tools and their model.
+pub(crate) static OF_TOOLS: [&dyn AnySetting; 28] = [
     &CONFINE,
     &CONFINE_READ,
     &CONFINE_WRITE,
     &CONFINE_TMP,
+    &CHECKPOINT,
     &TOOLS,
     &MCP,
     &MODEL,
@@ -338,6 +344,7 @@ mod tests {
             env::CONFINE_READ,
             env::CONFINE_WRITE,
             env::CONFINE_TMP,
+            env::CHECKPOINT,
         ];
         let others = [
             env::ROOT_TOOL_URL,

@@ -27,7 +27,7 @@ use crate::{tell, worker};
 
 pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&options.settings, environment)?;
-    let environment = &settings.confined(environment);
+    let environment = &settings.for_sessions(environment);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let found = runtime.block_on(async {
         let mut found = vec![

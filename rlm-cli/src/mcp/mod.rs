@@ -53,7 +53,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&options.settings.0, environment)?;
-    let environment = &settings.confined(environment);
+    let environment = &settings.for_sessions(environment);
     let listen = options.listen.map(|address| Listen::new(address, environment)).transpose()?;
     let servers = Arc::new(servers(options, settings, environment)?);
     hide_from_others()?;

@@ -29,7 +29,7 @@ const DIFFERENT: u8 = 1;
 pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     standard_output::require()?;
     let settings = Settings::load(&options.settings.0, environment)?;
-    let environment = &settings.confined(environment);
+    let environment = &settings.for_sessions(environment);
     let past = open(&options.source)?;
     if options.python.is_some() && past.language != ReplLanguage::Python {
         refuse!("the session is a {} session: leave --python out", past.language);

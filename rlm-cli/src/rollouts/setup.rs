@@ -55,7 +55,7 @@ pub(crate) struct Setup {
 impl Setup {
     /// Reads the settings in force. Fails if a required one is missing.
     pub(crate) fn new(settings: &Settings, environment: &Environment) -> anyhow::Result<Self> {
-        let environment = &settings.confined(environment);
+        let environment = &settings.for_sessions(environment);
         let (prices, prompts) = (prices(settings)?, prompts(settings)?);
         let servers = Servers::new(settings, environment)?;
         let depth_models = settings.get(&DEPTH_MODELS).unwrap_or_default();

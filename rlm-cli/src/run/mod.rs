@@ -100,7 +100,7 @@ pub(crate) fn run(
         };
         setup.learn_limits(options.batch.max_cost).await;
         if level != ProgressLevel::None {
-            tell_of_confinement(&settings.confined(environment)).await;
+            tell_of_confinement(&settings.for_sessions(environment)).await;
         }
         setup.rollout.sinks.extend(events.clone().map(|events| events as Arc<dyn Sink>));
         let id = options.id.clone().unwrap_or_else(new_id);

@@ -79,15 +79,15 @@ pub fn end_all_with(signal: Signal, limit: Duration) -> bool {
     }
 }
 
-/// Ends every descendant but this child of ours and those below it, by the [`STOP_LADDER`].
-pub fn end_all_but(keep: Pid) {
+/// Ends every descendant but these children of ours and those below them, by the [`STOP_LADDER`].
+pub fn end_all_but(keep: &[Pid]) {
     for (signal, limit) in STOP_LADDER {
         let deadline = Instant::now() + limit;
         let mut signalled = Vec::new();
         loop {
-            reap_orphans(Some(keep));
-            let kept = below(keep);
-            let others = below(Pid::this()).into_iter().filter(|pid| *pid != keep && !kept.contains(pid));
+            reap_orphans(keep.first().copied());
+            let kept: Vec<Pid> = keep.iter().flat_map(|pid| [below(*pid), vec![*pid]].concat()).collect();
+            let others = below(Pid::this()).into_iter().filter(|pid| !kept.contains(pid));
             let others: Vec<Pid> = others.collect();
             if others.is_empty() {
                 return;

@@ -71,6 +71,11 @@ pub trait Interpreter: Sized {
     /// The process.
     fn process(&self) -> &Process;
 
+    /// A process that waits to take the place of a dead one. It is the session's, but none of its programs.
+    fn copy(&self) -> Option<Pid> {
+        None
+    }
+
     /// Describes the session, without asking the process anything.
     fn describe(&self) -> Description;
 

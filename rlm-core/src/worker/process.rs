@@ -58,6 +58,14 @@ impl Process {
         Ok(Self { pid, pidfd, status: Cell::new(None) })
     }
 
+    /// A process that has become a child of this one when its parent ended.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn adopt(pid: Pid) -> io::Result<Self> {
+        Ok(Self { pid, pidfd: sys::pidfd(pid)?, status: Cell::new(None) })
+    }
+
     /// The process id.
     #[must_use]
     pub fn pid(&self) -> Pid {

@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::live::LiveOutput;
 use crate::env;
 use crate::ids::is_identifier;
-use crate::limits::{DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_ROOT_TOOL_TIMEOUT, MAX_TIMEOUT, MIN_MAX_OUTPUT_BYTES};
+use crate::limits::{
+    CHECKPOINT_EXPECTED, DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_ROOT_TOOL_TIMEOUT, MAX_TIMEOUT,
+    MIN_MAX_OUTPUT_BYTES, checkpoint_bytes,
+};
 use crate::protocol::Confine;
 use crate::root_tool::Serialization;
 use crate::root_tool::client::{BadUrl, Endpoint};
@@ -32,6 +35,8 @@ pub struct Settings {
     pub limits: Wanted,
     /// Paths that a confined session has besides its own.
     pub shared: Shared,
+    /// Most memory of an interpreter of which a checkpoint is taken, in bytes. None: no checkpoints.
+    pub checkpoint: Option<u64>,
     /// FIFOs for output as it comes; set by the worker's `main`.
     pub live: LiveOutput,
 }
@@ -214,6 +219,7 @@ impl Settings {
             root_tools: RootTools::from_environment(environment)?,
             limits: Wanted::from_environment(environment)?,
             shared: Shared::from_environment(environment)?,
+            checkpoint: environment.parse(env::CHECKPOINT, CHECKPOINT_EXPECTED, checkpoint_bytes)?.flatten(),
             live: LiveOutput::default(),
         })
     }

@@ -389,7 +389,10 @@ impl<I: Interpreter> Supervisor<I> {
         // The process may still be running as another program.
         self.interpreter.process().kill(events)?;
         if I::ENDS_PROGRAMS {
-            descendants::end_all();
+            match self.interpreter.copy() {
+                Some(copy) => descendants::end_all_but(&[copy]),
+                None => _ = descendants::end_all(),
+            }
         }
         Ok(())
     }

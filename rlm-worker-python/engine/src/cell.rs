@@ -54,6 +54,8 @@ pub(crate) struct Cells {
     complete: Py<PyAny>,
     save: Py<PyAny>,
     load: Py<PyAny>,
+    before_copy: Py<PyAny>,
+    after_copy: Py<PyAny>,
     /// Flags of `from __future__ import …` in earlier cells.
     futures: i32,
 }
@@ -144,6 +146,8 @@ impl Cells {
             complete: fetch("complete")?,
             save: fetch("save")?,
             load: fetch("load")?,
+            before_copy: fetch("before_copy")?,
+            after_copy: fetch("after_copy")?,
             futures: 0,
         })
     }
@@ -284,6 +288,17 @@ impl Cells {
     /// Runs these tasks until there is a command to read.
     pub(crate) fn run_tasks(&self, py: Python<'_>, commands: &File) -> PyResult<()> {
         self.run_tasks.call1(py, (commands.as_raw_fd(),)).map(drop)
+    }
+
+    /// The state that a copy of this process would lose. None where a cell has broken what it is part of.
+    pub(crate) fn before_copy(&self, py: Python<'_>) -> Py<PyAny> {
+        self.before_copy.call0(py).unwrap_or_else(|_broken| py.None())
+    }
+
+    /// Makes a copy that goes on ready for cells.
+    pub(crate) fn after_copy(&self, py: Python<'_>, before: &Py<PyAny>) {
+        // This fails if a cell has broken what it builds on. Nothing that the next cell needs depends on it.
+        let _broken = self.after_copy.call1(py, (before,));
     }
 
     /// Does what is left to do after a cell, when nothing can interrupt it.

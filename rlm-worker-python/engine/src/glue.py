@@ -438,6 +438,25 @@ def tidy():
             loop._thread_id = None
 
 
+def before_copy():
+    """The state of `random`, which begins anew in a new process."""
+    random = modules.get("random")
+    return random and random._inst.getstate()
+
+
+def after_copy(state):
+    """Goes on in a copy of the process: the loop's descriptors are closed there."""
+    global loop
+    if state:
+        modules["random"]._inst.setstate(state)
+    if loop is not None:
+        old, loop = loop, None
+        try:
+            old.close()
+        finally:
+            modules["asyncio"].set_event_loop(None)
+
+
 def forget_code(filename):
     """Drops the source of a cell when the last of its code has died."""
     state = alive[filename]

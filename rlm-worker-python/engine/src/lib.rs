@@ -9,6 +9,7 @@
 //!   what new processes of `multiprocessing` get. `notebook.py`: Python for IPython's syntax. `compiled`:
 //!   those parts as the build has compiled them. `quiet`: compiling without repeating a warning.
 //! * `answer`, `text`: the answer and other values as text, whatever a cell made of them.
+//! * `checkpoint`: copies of this process, which wait to take its place.
 //! * `signals`: the ways to interrupt a cell, and nothing but a cell. `streams`: descriptors 0, 1, 2 and `sys.std*`.
 //! * `guard_rails`, `jail`: refused modules, builtins and files.
 //! * `tools`: functions that call the host. `tools.py`: the parts of them that are Python.
@@ -20,6 +21,7 @@
 
 mod answer;
 mod cell;
+mod checkpoint;
 mod compiled;
 mod eval;
 mod final_functions;

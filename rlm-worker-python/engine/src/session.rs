@@ -18,6 +18,7 @@ use rlm_worker_python::wire::{Command, PipePaths, Report, Setup, Task, report_he
 
 use crate::answer::LastAnswer;
 use crate::cell::{Cells, Source};
+use crate::checkpoint::{self, Copies};
 use crate::guard_rails;
 use crate::signals::{self, Signals};
 use crate::streams::Streams;
@@ -49,6 +50,7 @@ struct Session {
     /// True if the next cell was stopped before it began, by an interrupt of a task that held the session.
     is_next_stopped: bool,
     pid: Pid,
+    copies: Option<Copies>,
 }
 
 /// Serves until the process is ended.
@@ -58,7 +60,7 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
         let command = session.next_command(py)?;
         let payload_bytes = if command.task == Task::Load { 0 } else { command.payload_bytes };
         let payload = pipes::read_payload(&session.paths.payload, payload_bytes)?;
-        let report = match command.task {
+        let mut report = match command.task {
             Task::SetUp => session.set_up(py, &payload)?,
             Task::Set => session.set(py, &payload)?,
             Task::Complete => session.complete(py, &payload)?,
@@ -68,11 +70,27 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
                 let source = Source::of_payload(&payload, command.written_bytes).map_err(fault)?;
                 session.run(py, &source, cell, command.max_result_bytes)?
             }
+            Task::TakeOver => Report::default(),
         };
+        let is_copied = command.task.changes_session() && session.copies.is_some();
+        if is_copied {
+            report.no_copy = session.no_copy(py);
+        }
+        let mut is_copied = is_copied && report.no_copy.is_none();
+        // Nobody waits for a new session yet.
+        if is_copied && !matches!(command.task, Task::Cell(_) | Task::Set) {
+            is_copied = false;
+            if session.take_copy(py, command.nonce)? {
+                continue;
+            }
+        }
         let document = serde_json::to_vec(&report).map_err(fault)?;
         session.leave_if_child(py);
         let header = report_header(command.nonce, document.len());
         py.detach(|| pipes::write_report(&session.paths.report, &header, &document))?;
+        if is_copied {
+            session.take_copy(py, command.nonce)?;
+        }
     }
 }
 
@@ -106,6 +124,7 @@ impl Session {
             transient_variables,
             is_next_stopped: false,
             pid,
+            copies: None,
         })
     }
 
@@ -173,6 +192,7 @@ impl Session {
             final_functions::add(namespace)?;
         }
         self.has_final_functions = setup.has_final_functions;
+        self.copies = setup.copies.clone().map(|settings| Copies::new(py, settings)).transpose()?;
         let given = self.given.bind(py);
         let functions = FINAL_FUNCTIONS.iter().copied().filter(|_| setup.has_final_functions);
         for name in self.root_tools.iter().map(String::as_str).chain(functions).chain([EXTRA_DATA]) {
@@ -310,7 +330,31 @@ impl Session {
             exception,
             answer,
             answer_type: answer_type.flatten(),
+            no_copy: None,
         })
+    }
+
+    /// The reason why this process cannot be copied now.
+    fn no_copy(&mut self, py: Python<'_>) -> Option<String> {
+        let copies = self.copies.as_mut()?;
+        let has_tasks = self.cells.has_tasks(py).unwrap_or(false);
+        copies.obstacle(py).or_else(|| has_tasks.then(|| "a task that a cell started is not done".to_owned()))
+    }
+
+    /// Leaves a copy of this process, which returns from here, with true, when it takes over.
+    fn take_copy(&mut self, py: Python<'_>, number: u64) -> PyResult<bool> {
+        let Some(copies) = &mut self.copies else { return Ok(false) };
+        let before = self.cells.before_copy(py);
+        let Some(command) = copies.take(number) else { return Ok(false) };
+        self.pid = Pid::this();
+        checkpoint::begin_child();
+        tools::own_connections();
+        self.cells.after_copy(py, &before);
+        self.streams.restore(py)?;
+        let document = serde_json::to_vec(&Report::default()).map_err(fault)?;
+        let header = report_header(command.nonce, document.len());
+        pipes::write_report(&self.paths.report, &header, &document)?;
+        Ok(true)
     }
 
     /// Removes the variables that last for one call from the namespace. A cell may have put anything in their place.

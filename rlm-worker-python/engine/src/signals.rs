@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::signal::Signal;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -247,4 +248,33 @@ fn discard() {
     let (set, at_once) = (set(), libc::timespec { tv_sec: 0, tv_nsec: 0 });
     // SAFETY: both pointers are to live values; no information on the signal is asked for.
     while unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const at_once) } > 0 {}
+}
+
+/// The handling of a signal before [`end_by`].
+pub(crate) struct Before {
+    signal: libc::c_int,
+    action: libc::sigaction,
+}
+
+/// Lets this signal end the process, although all are blocked.
+pub(crate) fn end_by(signal: Signal) -> Before {
+    let signal = signal as libc::c_int;
+    // SAFETY: all structs are live; the set is initialised by sigemptyset before it is used. All zero is the default action.
+    unsafe {
+        let mut action = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(signal, &std::mem::zeroed::<libc::sigaction>(), &raw mut action);
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut());
+        Before { signal, action }
+    }
+}
+
+impl Before {
+    /// Handles the signal as before. It is left unblocked.
+    pub(crate) fn restore(&self) {
+        // SAFETY: the struct is live, and was filled in by the same function.
+        unsafe { libc::sigaction(self.signal, &raw const self.action, ptr::null_mut()) };
+    }
 }

@@ -4,7 +4,7 @@
 //! which is kept for the next call. An interrupt ends the calls of all threads: those of the main thread when its signal comes, the
 //! others within a tenth of a second.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,8 +50,14 @@ struct Tools {
     kept: Mutex<Vec<Connection>>,
     /// Replies of models that an interrupt has kept from the code, by their requests: the same call takes them.
     unread: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
-    /// The session's process. Its forks have copies of the connections, which they must not use.
-    owner: Pid,
+}
+
+/// The session's process. Its forks have copies of the connections, which they must not use.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// Makes this process the session's.
+pub(crate) fn own_connections() {
+    OWNER.store(Pid::this().as_raw(), Ordering::Relaxed);
 }
 
 /// Puts the tools' functions into the namespace.
@@ -77,8 +83,8 @@ pub(crate) fn add(namespace: &Bound<'_, PyDict>, settings: &RootTools) -> PyResu
         print: builtins.getattr("print")?.unbind(),
         kept: Mutex::default(),
         unread: Mutex::default(),
-        owner: Pid::this(),
     };
+    own_connections();
     let call = PyCFunction::new_closure(py, Some(c"call"), None, move |arguments, _| {
         let (name, args, kwargs) = arguments.extract::<(String, Bound<'_, PyTuple>, Bound<'_, PyDict>)>()?;
         tools.call(&name, &args, &kwargs)
@@ -175,7 +181,7 @@ impl Tools {
     fn post(&self, py: Python<'_>, name: &str, body: &[u8]) -> PyResult<(Answer, Option<PyErr>)> {
         let deadline = Instant::now() + self.timeout;
         let interrupts = INTERRUPTS.load(Ordering::Relaxed);
-        let is_owner = Pid::this() == self.owner;
+        let is_owner = Pid::this().as_raw() == OWNER.load(Ordering::Relaxed);
         let mut raised = None;
         let answer = py.detach(|| {
             let mut connection = is_owner.then(|| self.connections().pop()).flatten();

@@ -4,6 +4,7 @@ mod acp;
 mod answer;
 mod bundle;
 mod callbacks;
+mod checkpoints;
 mod cli;
 mod completions;
 mod confine;

@@ -68,7 +68,9 @@ impl<I: Interpreter> Supervisor<I> {
             return Ok(report);
         }
         old.process().kill(events)?;
-        descendants::end_all_but(self.interpreter.process().pid());
+        let kept: Vec<Pid> =
+            [self.interpreter.process().pid()].into_iter().chain(self.interpreter.copy()).collect();
+        descendants::end_all_but(&kept);
         old.take_output(&mut report)?;
         self.reset_failed = false;
         Ok(report)

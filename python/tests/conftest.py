@@ -123,6 +123,8 @@ async def until(condition: Callable[[], Any]) -> None:
 class Asynchronous:
     """An AsyncSession, driven from synchronous tests: so each of them is one for both kinds."""
 
+    is_branch = False
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.runner = asyncio.new_event_loop()
         self.session = AsyncSession(*arguments, **options)
@@ -138,10 +140,18 @@ class Asynchronous:
         self.runner.run_until_complete(self.session.start())
         return self
 
+    def branch(self, *arguments: Any) -> Asynchronous:
+        branch = object.__new__(Asynchronous)
+        branch.runner = self.runner
+        branch.session = self.runner.run_until_complete(self.session.branch(*arguments))
+        branch.is_branch = True
+        return branch
+
     def close(self) -> None:
         if not self.runner.is_closed():
             self.runner.run_until_complete(self.session.close())
-            self.runner.close()
+            if not self.is_branch:
+                self.runner.close()
 
     def __enter__(self) -> Asynchronous:
         return self.start()

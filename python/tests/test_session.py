@@ -15,6 +15,7 @@ import pytest
 from conftest import NIGHTLY, ended
 from rlm_env import (
     Answer,
+    BranchError,
     CellException,
     Confinement,
     EndedError,
@@ -346,3 +347,39 @@ def test_a_session_goes_on_from_a_file(kind: Any, language: Any, work: Path, tmp
             assert ended(response) == ("error", "kept") and "is not a saved session" in response.hint
             assert new.execute(show).stdout == "1\n"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("saved")] == ["saved"]
+
+
+def test_a_session_branches_with_its_tools_and_its_files(kind: Any, language: Any, work: Path, tmp_path: Path) -> None:
+    (work / "file").write_text("1")
+    set_up, more, show = (
+        ("x=1; RLM_CONTENT=a", "x+=2; echo 2 > file; echo $x", "echo $x; cat file; echo; twice a")
+        if language == "bash"
+        else (
+            "x = '1'; answer['content'] = 'a'",
+            "x += '2'; open('file', 'w').write('2')",
+            "print(x, open('file').read(), twice('a'))",
+        )
+    )
+
+    def twice(word: str) -> str:
+        return 2 * word
+
+    with kind(SessionConfig(work, language=language), tools=[twice]) as session:
+        session.execute(set_up)
+        copy = tmp_path / "copies" / "one"
+        with session.branch(copy) as branch, branch.branch() as shared:
+            assert branch.answer == Answer(False, "a") and branch.branched.state == "restored"
+            session.execute(more)
+            assert branch.execute(show).stdout.split() == ["1", "1", "aa"]
+            shared.execute(more)
+            assert branch.execute(show).stdout.split() == ["1", "2", "aa"]
+            assert shared.execute(show).stdout.split() == ["12", "2", "aa"]
+        assert session.execute(show).stdout.split() == ["12", "2", "aa"]
+        with pytest.raises(BranchError, match="is not empty"):
+            session.branch(copy)
+        assert session.execute(show).stdout.split() == ["12", "2", "aa"]
+    if language == "python":
+        with kind(SessionConfig(work, language=language)) as session:
+            session.execute("import _thread; lock = _thread.allocate_lock()")
+            with session.branch() as branch:
+                assert "lock" in branch.branched.hint

@@ -32,7 +32,7 @@ from ._documents import (
     Truncated,
     Usage,
 )
-from ._errors import EndedError, ProtocolError, SessionError, StartError, UsageError
+from ._errors import BranchError, EndedError, ProtocolError, SessionError, StartError, UsageError
 from ._models import Budget, ChatModel, Models, Spending
 from ._programs import find_program
 from ._sync import Session
@@ -72,6 +72,7 @@ __all__ = [
     "Confine",
     "Confinement",
     "ConfinementLevel",
+    "BranchError",
     "EndedError",
     "Event",
     "Info",

@@ -10,7 +10,8 @@ from typing import Any
 
 from ._core import Result, Steps
 from ._documents import Info, Response
-from ._errors import UsageError
+from ._errors import BranchError, UsageError
+from ._files import PrivateDirectory
 from ._link import now
 from ._models import Spending
 from ._session import BaseSession
@@ -103,6 +104,33 @@ class AsyncSession(BaseSession):
         `hint` says why, and the session is as it was.
         """
         return await self._call(self._core.load(file))
+
+    async def branch(self, directory: str | os.PathLike[str] | None = None) -> AsyncSession:
+        """Begins another session with the state of this one, and the same settings and functions. Both go on.
+
+        None: in the same directory. A path: in a copy of the directory there; it must be empty, or not exist.
+        By way of a saved session, so `branched` of the new one names what cannot be saved. Close it like any other.
+
+        Raises BranchError if the state cannot be handed on; nothing is left of the branch then.
+        """
+        if directory is not None:
+            os.makedirs(directory, exist_ok=True)
+        place = PrivateDirectory()
+        try:
+            file = f"{place.path}/state"
+            saved = await self.save(file, directory=directory is not None)
+            if saved.outcome != "ok":
+                raise BranchError(f"the session cannot branch: {saved.hint}")
+            branch = self._new_branch(directory)
+            try:
+                await branch.start()
+                branch._take_state(saved, await branch.load(file))
+            except BaseException:
+                await branch.close()
+                raise
+        finally:
+            place.remove()
+        return branch
 
     async def info(self) -> Info:
         """Describes the session: interpreter, memory, working directory, limits. Changes nothing."""

@@ -23,6 +23,10 @@ class EndedError(SessionError):
         self.log_tail = log_tail
 
 
+class BranchError(SessionError):
+    """The session cannot hand on its state. Nothing of the branch is left, and the session is as it was."""
+
+
 class ProtocolError(SessionError):
     """The worker sent something other than a response. It still runs: `restart()` it to be sure of its state."""
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._config import SessionConfig
 from ._core import Core
-from ._documents import Answer
-from ._errors import UsageError
+from ._documents import Answer, Response
+from ._errors import BranchError, UsageError
 from ._link import Watcher
 from ._models import ChatModel, Models, models_of
 from ._rootd import Rootd
 from ._tools import AnyTool, tools_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class BaseSession:
@@ -32,6 +36,8 @@ class BaseSession:
         """How the session was started. It pickles; the session does not."""
         self._tools = tools_of(tools)
         self._models = models_of(models)
+        self.branched: Response | None = None
+        """The response to the load of a branch. Its `hint` names what of the other session's state is missing."""
         self._set_up()
 
     def _set_up(self) -> None:
@@ -42,6 +48,18 @@ class BaseSession:
         """Makes the core, which waits by this watcher."""
         self._core = Core(self.config, watcher)
         self._finalizer = weakref.finalize(self, self._core.abandon)
+
+    def _new_branch(self, directory: str | os.PathLike[str] | None) -> Self:
+        """A session with this one's settings and functions, in a directory that may be another."""
+        fs_root = self.config.fs_root if directory is None else directory
+        config = dataclasses.replace(self.config, fs_root=fs_root, control_dir=None)
+        return type(self)(config, tools=self._tools.values(), models=self._models)
+
+    def _take_state(self, saved: Response, loaded: Response) -> None:
+        if loaded.outcome != "ok":
+            raise BranchError(f"the session cannot branch: {loaded.hint}")
+        hints = [hint for hint in (saved.hint, loaded.hint) if hint]
+        self.branched = dataclasses.replace(loaded, hint="; ".join(hints) or None)
 
     def _rootd(self) -> Rootd:
         if self._models is None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from ._core import Result, Steps
 from ._documents import Info, Response
-from ._errors import StartError, UsageError
+from ._errors import BranchError, StartError, UsageError
+from ._files import PrivateDirectory
 from ._link import now
 from ._models import Spending
 from ._session import BaseSession
@@ -102,6 +103,33 @@ class Session(BaseSession):
         `hint` says why, and the session is as it was.
         """
         return self._call(self._core.load(file))
+
+    def branch(self, directory: str | os.PathLike[str] | None = None) -> Session:
+        """Begins another session with the state of this one, and the same settings and functions. Both go on.
+
+        None: in the same directory. A path: in a copy of the directory there; it must be empty, or not exist.
+        By way of a saved session, so `branched` of the new one names what cannot be saved. Close it like any other.
+
+        Raises BranchError if the state cannot be handed on; nothing is left of the branch then.
+        """
+        if directory is not None:
+            os.makedirs(directory, exist_ok=True)
+        place = PrivateDirectory()
+        try:
+            file = f"{place.path}/state"
+            saved = self.save(file, directory=directory is not None)
+            if saved.outcome != "ok":
+                raise BranchError(f"the session cannot branch: {saved.hint}")
+            branch = self._new_branch(directory)
+            try:
+                branch.start()
+                branch._take_state(saved, branch.load(file))
+            except BaseException:
+                branch.close()
+                raise
+        finally:
+            place.remove()
+        return branch
 
     def info(self) -> Info:
         """Describes the session: interpreter, memory, working directory, limits. Changes nothing."""

@@ -40,6 +40,9 @@ pub enum SessionError {
     /// The worker sent something other than a response. It still runs; restart it to be sure of its state.
     #[error("the worker broke the protocol: {0}")]
     Protocol(String),
+    /// The state of a session cannot be handed on to a [branch](super::Session::branch). The session is as it was.
+    #[error("the session cannot branch: {0}")]
+    Branch(String),
     /// The control directory cannot be used.
     #[error(transparent)]
     Control(#[from] ControlError),

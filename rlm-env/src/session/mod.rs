@@ -8,6 +8,7 @@
 //! waits for it, for little more than [`rlm_core::limits::SHUTDOWN_LIMIT`]; [`Session::close`] does the same without
 //! blocking and returns how it went.
 
+mod branch;
 mod clock;
 mod config;
 mod error;
@@ -34,6 +35,7 @@ pub use rlm_core::protocol::{
 };
 use tokio::time::{timeout, timeout_at};
 
+pub use self::branch::{Branch, BranchDirectory};
 pub use self::clock::{CallClock, StandStill};
 pub use self::config::{Call, SessionConfig};
 pub use self::error::SessionError;

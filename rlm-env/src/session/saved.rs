@@ -36,7 +36,7 @@ impl Session {
         self.save_to(file.as_ref(), true).await
     }
 
-    async fn save_to(&mut self, file: &Path, directory: bool) -> Result<Response, SessionError> {
+    pub(super) async fn save_to(&mut self, file: &Path, directory: bool) -> Result<Response, SessionError> {
         let file = std::path::absolute(file).map_err(io_error("find the working directory"))?;
         let Some(copy) = self.copy_of(&file) else { return self.pass("save", &file, directory).await };
         let response = self.pass("save", Path::new(COPY), directory).await?;

@@ -1,5 +1,6 @@
 //! Saved sessions: another worker goes on with one, and a file that cannot be loaded changes nothing.
 
+mod branches;
 mod confined;
 mod files;
 mod namespaces;

@@ -42,7 +42,7 @@ impl Checkpoints {
         Ok(Self { gate, opener, announcements, max_bytes, waiting, ended, settled, told })
     }
 
-    /// What the engine has to know.
+    /// The settings of the engine.
     pub(crate) fn settings(&self) -> CopySettings {
         CopySettings {
             max_bytes: self.max_bytes,

@@ -25,6 +25,7 @@ StopReason = Literal[
     "reply_cut",
     "stopped",
     "cancelled",
+    "branched",
     "model_failed",
     "worker_failed",
     "setup_failed",
@@ -69,6 +70,7 @@ class RolloutStarted:
     parent: str | None = None
     """The rollout whose code has started this one."""
     parent_call_id: str | None = None
+    branched_at: int | None = None
     query_digest: str | None = None
     """The digest of the question that the code asked."""
     depth: int = 0

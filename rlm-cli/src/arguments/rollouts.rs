@@ -1,6 +1,6 @@
 //! The commands that run rollouts, and show them: `run`, `demo`, `view`.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
@@ -104,6 +104,9 @@ pub(crate) struct BatchOptions {
     /// Attempts at each question [default: 1].
     #[arg(long, alias = "rollouts", value_name = "N", value_parser = up_to::<1_000_000>)]
     pub(crate) attempts: Option<NonZeroUsize>,
+    /// Run the first turns once for all attempts at a question, which go on from there.
+    #[arg(hide = true, long, value_name = "TURNS", requires = "attempts", conflicts_with = "feed")]
+    pub(crate) branch_at: Option<NonZeroU32>,
     /// Rollouts at once [default: 4].
     #[arg(hide = true, long, alias = "parallel", value_name = "N", value_parser = up_to::<10_000>)]
     pub(crate) jobs: Option<NonZeroUsize>,

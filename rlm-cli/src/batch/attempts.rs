@@ -34,11 +34,18 @@ impl Attempt {
     }
 }
 
-/// All attempts: the first at each question, then the second at each, …
-pub(super) fn attempts(questions: &[Arc<Question>], attempts: usize) -> impl Iterator<Item = Attempt> {
-    let of_number =
-        |number| questions.iter().map(move |question| Attempt { number, question: question.clone() });
-    (1..=attempts).flat_map(of_number)
+/// All attempts: the first at each question, then the second at each, …; or `by_question`.
+pub(super) fn attempts(
+    questions: &[Arc<Question>],
+    attempts: usize,
+    by_question: bool,
+) -> impl Iterator<Item = Attempt> {
+    let count = questions.len();
+    (0..attempts * count).map(move |at| {
+        let (number, question) =
+            if by_question { (at % attempts, at / attempts) } else { (at / count, at % count) };
+        Attempt { number: number + 1, question: questions[question].clone() }
+    })
 }
 
 /// Finds the attempts of a batch by their ids.

@@ -54,7 +54,7 @@ impl Feed {
         let ledger = self.ledger.map(in_front);
         template.shared_ledger = ledger.clone();
         let host = Host::start(host).await?;
-        let runner = Arc::new(Runner { host, template, provenance, scorer: self.scorer });
+        let runner = Arc::new(Runner { host, template, provenance, scorer: self.scorer, beginnings: None });
         let (sender, mut attempts) = channel(1);
         // The thread ends with the process at the latest.
         thread::Builder::new()

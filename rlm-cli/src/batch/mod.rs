@@ -1,6 +1,7 @@
 //! Many rollouts: questions, attempts, results, and a summary.
 
 mod attempts;
+mod beginnings;
 mod feed;
 mod kept;
 mod plan;
@@ -22,6 +23,7 @@ use rlm_env::{Host, HostConfig, RolloutResult};
 use rlm_rootd::{Budget, Ledger};
 
 use self::attempts::{Place, Places, attempts};
+use self::beginnings::Beginnings;
 pub(crate) use self::feed::Feed;
 pub(crate) use self::plan::Plan;
 use self::questions::Question;
@@ -62,6 +64,8 @@ pub(crate) struct Batch {
     /// The most that all rollouts may cost, in USD.
     max_cost: Option<f64>,
     scorer: Scorer,
+    /// The turns that the attempts at a question share.
+    branch_at: Option<u32>,
 }
 
 impl Batch {
@@ -123,6 +127,7 @@ impl Batch {
             sync: is_synced.then_some(SYNC),
             max_cost: options.max_cost,
             scorer,
+            branch_at: options.branch_at.map(u32::from),
         })
     }
 
@@ -188,10 +193,11 @@ impl Batch {
                 events.result(result);
             }
         }
-        let attempts = attempts(&self.questions, self.attempts)
+        let attempts = attempts(&self.questions, self.attempts, self.branch_at.is_some())
             .filter(|attempt| !done.results.contains_key(&attempt.id()));
         let mut attempts = attempts.map(Ok);
-        let runner = Arc::new(Runner { host, template, provenance, scorer: self.scorer });
+        let beginnings = self.branch_at.map(|turns| Beginnings::new(turns, self.attempts));
+        let runner = Arc::new(Runner { host, template, provenance, scorer: self.scorer, beginnings });
         let ran = run_all(
             &runner,
             async || attempts.next().transpose(),
@@ -209,6 +215,10 @@ impl Batch {
         )
         .await;
         progress.finish();
+        let ran_once = runner.beginnings.as_ref().map(|beginnings| {
+            summary.shared_costs.push(beginnings.cost_usd());
+            beginnings.text(summary.rollouts.len())
+        });
         // Only rollouts that were aborted still hold the host.
         if let Ok(runner) = Arc::try_unwrap(runner) {
             close(runner.host).await;
@@ -222,6 +232,9 @@ impl Batch {
             record.end(&first.question, &summary.rollouts, summary.answered, begun.elapsed());
         }
         crate::tell(summary.text(&progress.tally(), begun.elapsed()));
+        if let Some(ran_once) = ran_once {
+            crate::tell(ran_once);
+        }
         Ok(ExitCode::from(ended.by_signal.unwrap_or_else(|| summary.status())))
     }
 

@@ -4,6 +4,7 @@ use rlm_env::trajectory::{Entry, Event, RolloutScored};
 use rlm_env::{Control, Host, RolloutConfig};
 
 use super::attempts::Attempt;
+use super::beginnings::Beginnings;
 use super::questions::Question;
 use crate::evaluation::{Evaluation, Provenance, RunResult, Scorer};
 
@@ -19,11 +20,17 @@ pub(super) struct Runner {
     pub(super) template: RolloutConfig,
     pub(super) provenance: Provenance,
     pub(super) scorer: Scorer,
+    /// The beginnings that attempts share. None: each attempt begins with its question.
+    pub(super) beginnings: Option<Beginnings>,
 }
 
 impl RunAttempt for Runner {
     async fn run_attempt(&self, attempt: Attempt, control: &Control) -> RunResult {
-        let rollout = self.host.run(attempt.rollout(&self.template), control).await;
+        let config = attempt.rollout(&self.template);
+        let rollout = match &self.beginnings {
+            Some(beginnings) => beginnings.run(&self.host, &attempt, config, control).await,
+            None => self.host.run(config, control).await,
+        };
         let Question { id, expected, metadata, .. } = &*attempt.question;
         let score = tokio::select! {
             biased;

@@ -31,6 +31,8 @@ pub(super) struct Summary {
     /// The metrics of each rollout.
     pub(super) rollouts: Vec<Metrics>,
     pub(super) not_started: usize,
+    /// Costs of what ran for several rollouts, in USD. None: the price of a model is unknown.
+    pub(super) shared_costs: Vec<Option<f64>>,
     /// The scores of the whole batch.
     scores: Statistics,
 }
@@ -84,7 +86,8 @@ impl Summary {
             parts.push(format!("{} not started", self.not_started));
         }
         // The cost of a cancelled request is only in the results.
-        let cost: Option<f64> = self.rollouts.iter().map(|one| one.cost_usd).sum();
+        let costs = self.rollouts.iter().map(|one| one.cost_usd);
+        let cost: Option<f64> = costs.chain(self.shared_costs.iter().copied()).sum();
         let cost = cost.filter(|cost| *cost > 0.0).map(|cost| format!(", {}", money(cost)));
         format!(
             "rlm: {}: {}\nrlm: {}, {}, {}, {}{}{}, {:.1} s{}{}",

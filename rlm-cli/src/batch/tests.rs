@@ -117,7 +117,7 @@ fn attempts_are_told_apart() {
     let text = |text: &str| Context::Text(text.to_owned());
     let questions = vec![question("a", "a?", None), question("b", "b?", Some(text("own")))];
     let template = RolloutConfig { context: text("shared"), ..RolloutConfig::new("", "") };
-    let rollouts = attempts(&questions, 2).map(|attempt| attempt.rollout(&template));
+    let rollouts = attempts(&questions, 2, false).map(|attempt| attempt.rollout(&template));
     let made: Vec<_> = rollouts.map(|rollout| (rollout.id, rollout.question, rollout.context)).collect();
     let expected = [
         ("a-1", "a?", text("shared")),

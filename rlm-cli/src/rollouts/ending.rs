@@ -62,6 +62,7 @@ pub(crate) fn reason(reason: StopReason) -> &'static str {
         StopReason::ReplyCut => "replies were cut off at the limit of their tokens (--max-completion-tokens)",
         StopReason::Stopped => "it was stopped",
         StopReason::Cancelled => "it was cancelled",
+        StopReason::Branched => "others go on from there",
         StopReason::ModelFailed => "the model's server failed",
         StopReason::WorkerFailed => "the session died too often",
         StopReason::SetupFailed => "the rollout could not be set up",

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer_schema::AnswerSchema;
 use super::images::Image;
+use super::prefix::Prefix;
 use super::recursion::Recursion;
 use crate::metrics::Metrics;
 use crate::terms::{Callbacks, Limits, ReplLanguage, StopReason, Verbosity};
@@ -88,6 +89,9 @@ pub struct RolloutConfig {
     pub keep: Option<PathBuf>,
     /// Decides whether code runs. None, the default: all of it.
     pub gate: Option<Arc<dyn CallGate>>,
+    /// The beginning of the rollout, which has run: the question, the context and the language are those of that one. None, the
+    /// default: it begins with the question.
+    pub prefix: Option<Arc<Prefix>>,
     /// Receivers of the trajectory's entries as they happen.
     pub sinks: Vec<Arc<dyn Sink>>,
 }
@@ -156,6 +160,7 @@ impl RolloutConfig {
             env: Vec::new(),
             keep: None,
             gate: None,
+            prefix: None,
             sinks: Vec::new(),
         }
     }

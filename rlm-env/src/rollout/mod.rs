@@ -7,6 +7,7 @@
 //! Read `run` for the whole, `setup` for its beginning, `driver` for its turns.
 
 mod answer_schema;
+mod branching;
 mod calls;
 mod child;
 mod clock;
@@ -16,6 +17,8 @@ mod driver;
 mod host;
 pub(crate) mod images;
 mod log;
+mod prefix;
+mod progress;
 pub(crate) mod query;
 mod recursion;
 mod registration;
@@ -27,6 +30,7 @@ pub use self::answer_schema::{AnswerSchema, InvalidAnswerSchema};
 pub use self::config::{CallGate, Compaction, Control, RolloutConfig, RolloutResult};
 pub use self::host::{Host, HostConfig, HostError};
 pub use self::images::Image;
+pub use self::prefix::Prefix;
 pub use self::recursion::{Level, Recursion};
 pub use self::run::Rollout;
 pub use crate::metrics::Metrics;

@@ -46,7 +46,7 @@ impl Parts {
         }
     }
 
-    async fn begin<'a>(
+    pub(super) async fn begin<'a>(
         &'a self,
         config: &'a RolloutConfig,
         control: &Control,
@@ -80,9 +80,9 @@ impl Runner for Parts {
 /// the future of a question, ends it at once and removes what it made.
 #[derive(Debug)]
 pub struct Rollout<'a> {
-    driver: RolloutDriver<'a>,
+    pub(super) driver: RolloutDriver<'a>,
     /// The end of the last question.
-    last: End,
+    pub(super) last: End,
 }
 
 impl Rollout<'_> {

@@ -20,7 +20,7 @@ use super::child::{Children, Runner};
 use super::clock::{Clock, reach};
 use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
-use super::driver::{End, Progress, RolloutDriver, remove_directory};
+use super::driver::{End, RolloutDriver, remove_directory};
 use super::host::Parts;
 use super::images::{Shown, show_tool};
 use super::log::Log;
@@ -52,7 +52,7 @@ pub(super) struct Setup<'a, 's> {
 /// A rollout's directory, with the context in it.
 struct Directory {
     workspace: Workspace,
-    files: Summary,
+    files: Arc<Summary>,
     transcript: Transcript,
 }
 
@@ -106,8 +106,9 @@ impl<'a> Setup<'a, '_> {
         RolloutStarted {
             version: trajectory::VERSION,
             question: config.question.clone(),
-            parent,
+            parent: parent.or_else(|| config.prefix.as_ref().map(|prefix| prefix.id().to_owned())),
             parent_call_id: parent_call_id.flatten(),
+            branched_at: config.prefix.as_ref().map(|prefix| prefix.turns()),
             query_digest: config.recursion.as_ref().and_then(Recursion::query_digest),
             language: config.language.to_string(),
             callbacks: config.callbacks,
@@ -148,7 +149,10 @@ impl<'a> Setup<'a, '_> {
         let workspace = Workspace::create(&self.host.dir, &config.id, config.keep.as_deref());
         let workspace = workspace.map_err(|error| with_causes(&error))?;
         let limits = CopyLimits::of_bytes(config.limits.max_context_bytes);
-        let (context, filter) = (config.context.clone(), config.context_filter.clone());
+        // The state of a beginning has its files.
+        let has_files = config.prefix.is_some() && config.working_dir.is_none();
+        let context = if has_files { Context::Nothing } else { config.context.clone() };
+        let filter = config.context_filter.clone();
         let files = match workspace.fill(context, filter, limits, stopping.clone()).await {
             Ok(files) => files,
             Err(error) => {
@@ -159,6 +163,7 @@ impl<'a> Setup<'a, '_> {
         let transcript = workspace
             .transcript(config.messages_in_context)
             .map_err(|error| format!("cannot begin the transcript: {error}"))?;
+        let files = config.prefix.as_ref().map_or_else(|| Arc::new(files), |prefix| prefix.files.clone());
         Ok(Directory { workspace, files, transcript })
     }
 
@@ -172,7 +177,9 @@ impl<'a> Setup<'a, '_> {
         let (host, config) = (self.host, self.config);
         let Directory { workspace, files, transcript } = &directory;
         let (under_way, call_clock) = (Arc::<UnderWay>::default(), CallClock::default());
-        let start_clock = || Clock::start(config.limits.timeout);
+        let prefix = config.prefix.as_deref();
+        let timeout = prefix.map_or(config.limits.timeout, |prefix| prefix.time_left);
+        let start_clock = || Clock::start(timeout);
         under_way.works_until(self.control, clock.unwrap_or_else(start_clock).end());
         let shown = Shown::new(&config.images)?;
         let root_tools = self.root_tools(workspace, &under_way, &call_clock, &shown)?;
@@ -182,6 +189,8 @@ impl<'a> Setup<'a, '_> {
         model.check(&config.sampling, &registered.ledger)?;
         let takes_tools = config.tool_calls && model.takes_tools();
         let call_form = if takes_tools { CallForm::Tool } else { CallForm::Fenced };
+        // A server may have refused tools in the beginning.
+        let call_form = prefix.map_or(call_form, |prefix| prefix.call_form);
         let definitions = self.definitions(&tools, call_form).map_err(|error| error.to_string())?;
         let system_prompt = |form| {
             self.system_prompt(&root_tools, files, workspace.fs_path(), form)
@@ -199,14 +208,30 @@ impl<'a> Setup<'a, '_> {
             clock: call_clock,
             ..SessionConfig::new(host.worker(config.language), self.working_dir(workspace))
         };
-        let session = Session::start(session).await.map_err(|error| with_causes(&error))?;
+        let mut session = Session::start(session).await.map_err(|error| with_causes(&error))?;
+        if let Some(prefix) = prefix {
+            prefix.load(&mut session).await?;
+        }
         let interceptor = self.interceptor(&registered).map_err(|error| with_causes(&error))?;
         let started = self.started(registered.registration.tools.clone(), Some(files));
         self.log.add(Event::RolloutStarted(started));
-        let Directory { workspace, transcript, .. } = directory;
-        let mut conversation = Conversation::new(self.log.clone(), transcript);
-        conversation.say(MessageKind::System, "system", &system_prompt);
-        conversation.question(&config.question, &config.images);
+        let Directory { workspace, transcript, files } = directory;
+        let conversation = match prefix {
+            Some(prefix) => {
+                let mut conversation =
+                    Conversation::go_on(self.log.clone(), transcript, prefix.messages.clone());
+                if let Some(notice) = prefix.notice_of_directory(workspace.fs_path()) {
+                    conversation.say(MessageKind::Notice, "user", &notice);
+                }
+                conversation
+            }
+            None => {
+                let mut conversation = Conversation::new(self.log.clone(), transcript);
+                conversation.say(MessageKind::System, "system", &system_prompt);
+                conversation.question(&config.question, &config.images);
+                conversation
+            }
+        };
         Ok(RolloutDriver {
             config,
             control: self.control.clone(),
@@ -227,9 +252,12 @@ impl<'a> Setup<'a, '_> {
             tools,
             definitions,
             call_form,
-            fenced_prompt,
+            fenced_prompt: prefix.map_or(fenced_prompt, |prefix| prefix.fenced_prompt.clone()),
             shown,
-            progress: Progress::default(),
+            progress: prefix.map(|prefix| prefix.progress.clone()).unwrap_or_default(),
+            files,
+            pause_at: None,
+            paused: None,
         })
     }
 
@@ -269,6 +297,7 @@ impl<'a> Setup<'a, '_> {
                 parent: RolloutConfig {
                     context: Context::default(),
                     images: Vec::new(),
+                    prefix: None,
                     ..self.config.clone()
                 },
                 model: self.model().clone(),
@@ -301,7 +330,7 @@ impl<'a> Setup<'a, '_> {
         let config = rlm_rootd::RolloutConfig {
             tools,
             tool_time_limit: self.tool_time_limit(),
-            budget: self.config.limits.budget,
+            budget: self.config.prefix.as_ref().map_or(self.config.limits.budget, |prefix| prefix.budget()),
             shared_ledger: self.config.shared_ledger.clone(),
             sub_llm,
             ..rlm_rootd::RolloutConfig::default()

@@ -27,6 +27,8 @@ pub enum StopReason {
     Stopped,
     /// [`Control::cancel`](crate::Control::cancel).
     Cancelled,
+    /// Other rollouts go on from here: [`Host::run_prefix`](crate::Host::run_prefix).
+    Branched,
     /// The root model's endpoint failed.
     ModelFailed,
     /// The worker died more often than [`Limits::max_restarts`](crate::Limits::max_restarts).

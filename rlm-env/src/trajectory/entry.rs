@@ -81,12 +81,15 @@ pub struct RolloutStarted {
     pub version: u32,
     /// The question.
     pub question: String,
-    /// The rollout whose code has started this one; none for one that a host has started.
+    /// The rollout whose code has started this one, or whose beginning it has; none for one that a host has started.
     #[serde(default)]
     pub parent: Option<String>,
     /// The call whose code has started this rollout.
     #[serde(default)]
     pub parent_call_id: Option<String>,
+    /// The turn of `parent` after which this rollout goes on in its place; none for one that begins with its question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branched_at: Option<u32>,
     /// A digest of the question that the code asked, by which a replay knows it.
     #[serde(default)]
     pub query_digest: Option<String>,

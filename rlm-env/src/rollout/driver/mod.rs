@@ -10,7 +10,6 @@ mod compaction;
 mod execution;
 mod requests;
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,12 +17,13 @@ use rlm_core::protocol::Answer;
 use rlm_rootd::{ChatTools, ModelError, ModelErrorKind, RootModel};
 use serde_json::Value as Json;
 
-use super::calls::{Call, CallableTools};
+use super::calls::CallableTools;
 use super::clock::Clock;
 use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
 use super::images::Shown;
 use super::log::Log;
+use super::progress::Progress;
 use super::registration::RegisteredRollout;
 use super::under_way::UnderWay;
 use crate::callbacks::Interceptor;
@@ -31,7 +31,7 @@ use crate::prompts::{LastTurn, PromptError, Prompts};
 use crate::session::Session;
 use crate::terms::{CallForm, StopReason};
 use crate::trajectory::{Event, MessageKind, ModelChanged};
-use crate::workspace::Workspace;
+use crate::workspace::{Summary, Workspace};
 
 /// Percentage of the context window from which on the model gets its last turn.
 const FULL_PERCENT: u128 = 92;
@@ -152,44 +152,11 @@ pub(super) struct RolloutDriver<'a> {
     /// Images that code has shown.
     pub(super) shown: Shown,
     pub(super) progress: Progress,
-}
-
-/// The progress of a rollout.
-#[derive(Debug, Default)]
-pub(super) struct Progress {
-    answer: Answer,
-    /// The model's latest text without a call.
-    last_words: Option<String>,
-    /// Calls of the last reply that did not run.
-    skipped: VecDeque<Call>,
-    /// Tokens of the model's longest completion.
-    longest_completion: u64,
-    /// Replies that were cut off.
-    cut_replies: u32,
-    restarts: u32,
-    /// Consecutive replies without a call.
-    idle_turns: u32,
-    is_warned: bool,
-    /// True once an empty answer was given back.
-    was_empty: bool,
-    /// True if the next request is that of the last turn, for which a part of the budget is reserved.
-    is_last_turn: bool,
-    /// Turns by which the next summary is deferred.
-    deferred_turns: usize,
-    /// Times that the whole conversation was replaced by a summary.
-    compactions: u32,
-}
-
-impl Progress {
-    /// Forgets what belongs to the question before.
-    fn begin_question(&mut self) {
-        self.answer = Answer::default();
-        self.last_words = None;
-        self.idle_turns = 0;
-        self.was_empty = false;
-        self.is_last_turn = false;
-        self.restarts = 0;
-    }
+    pub(super) files: Arc<Summary>,
+    /// The number of the turn after which the rollout ends, and others go on.
+    pub(super) pause_at: Option<u32>,
+    /// The progress at that moment.
+    pub(super) paused: Option<Progress>,
 }
 
 impl RolloutDriver<'_> {
@@ -260,6 +227,10 @@ impl RolloutDriver<'_> {
             self.check_budget().await?;
         }
         loop {
+            if self.pause_at == Some(self.conversation.turn()) {
+                self.paused = Some(self.progress.clone());
+                return Err(StopReason::Branched.into());
+            }
             if let Some(limit) = self.limit().await {
                 return Err(self.last_turn(limit).await);
             }

@@ -1,5 +1,6 @@
 //! Rollouts: real workers, a real endpoint for root tools, and scripted models.
 
+mod branches;
 mod context;
 mod control;
 mod faults;

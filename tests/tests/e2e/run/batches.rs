@@ -354,3 +354,50 @@ fn a_disk_that_does_not_save_a_result_ends_the_batch_with_the_reason() {
     assert_eq!((words.as_str(), status), (expected, Some(3)));
     assert_eq!(results(&place.read("r.jsonl")).len(), 1, "the second rollout did not start");
 }
+
+#[test]
+fn attempts_go_on_from_one_beginning_that_is_run_once() {
+    let place = Place::new();
+    place.write("q.jsonl", "{\"question\": \"a?\"}\n{\"question\": \"b?\"}\n{\"question\": \"at once?\"}\n");
+    place.write("context.txt", "text");
+    let model = ScriptedModel::start([
+        Rule::on("at once?").calls("call_bash_repl", "RLM_CONTENT=early RLM_READY=1"),
+        Rule::on("?").calls("call_bash_repl", "n=$RANDOM$RANDOM; echo began > began; echo go on"),
+        Rule::on("go on").calls("call_bash_repl", "RLM_CONTENT=\"$n $(cat began)\" RLM_READY=1"),
+    ]);
+    let args = [
+        "run",
+        "--questions",
+        "q.jsonl",
+        "--attempts",
+        "3",
+        "--branch-at",
+        "1",
+        "--context",
+        "context.txt",
+        "--trajectory",
+        "t.jsonl",
+    ];
+    let output = ask(&place, &model, &args);
+    let (lines, words, status) = shown(&output);
+    let results = results(lines);
+    assert_eq!((results.len(), status), (9, Some(0)), "{words}");
+    for question in ["1", "2", "3"] {
+        let answers: Vec<_> =
+            (1..=3).map(|attempt| results[&format!("{question}-{attempt}")].clone()).collect();
+        assert_eq!(answers[0].0, StopReason::Answered);
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+        let content = answers[0].1.as_deref().unwrap();
+        assert!(content == "early" || content.ends_with(" began"), "{content}");
+    }
+    assert_eq!(model.finish().len(), 3 + 6, "each beginning is run once");
+    let once = "rlm: 3 beginnings of 3 turns ran once for 9 attempts: 45 tokens, and 90 tokens saved";
+    assert!(words.contains(once), "{words}");
+    // They are drawn below it.
+    let tree = place.rlm(&["view", "t.jsonl"]).output().unwrap();
+    let tree = text(&tree.stdout);
+    let line = |id: &str| tree.lines().find(|line| line.contains(id)).unwrap_or_default().to_owned();
+    assert!(line("1-beginning").contains("branched"), "{tree}");
+    let indent = |id: &str| line(id).find(id).unwrap();
+    assert!(indent("1-2") > indent("1-beginning"), "{tree}");
+}

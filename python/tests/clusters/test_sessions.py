@@ -44,6 +44,32 @@ async def test_a_promise(case: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("language", ["bash", "python"])
+async def test_a_session_branches_with_its_tools_and_its_directory(language: Any) -> None:
+    def here(word: str) -> str:
+        return f"{word} {os.getpid() == driver}"
+
+    driver = os.getpid()
+    set_up, more, show = (
+        ("x=1; echo 1 > file", "x=2; echo 2 > file", "echo $x $(cat file) $(here a)")
+        if language == "bash"
+        else (
+            "x = 1; print(1, file=open('file', 'w'))",
+            "x = 2; print(2, file=open('file', 'w'))",
+            "print(x, open('file').read(), here('a'))",
+        )
+    )
+    async with SessionActor(SessionConfig(language=language), driver_tools=[here], num_cpus=0.01) as session:
+        await session.execute(set_up)
+        async with await session.branch() as branch:
+            await session.execute(more)
+            assert (await branch.execute(show)).stdout.split() == ["1", "1", "a", "True"]
+            assert (await session.execute(show)).stdout.split() == ["2", "2", "a", "True"]
+        assert (await session.execute(show)).stdout.split() == ["2", "2", "a", "True"]
+        with pytest.raises(UsageError, match="where it was started"):
+            await pickle.loads(pickle.dumps(session)).branch()
+
+
+@pytest.mark.parametrize("language", ["bash", "python"])
 async def test_a_session_on_a_node_is_that_of_the_client(language: Any) -> None:
     def beside(word: str) -> str:
         """Runs beside the session."""

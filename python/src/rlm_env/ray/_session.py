@@ -18,7 +18,7 @@ from .._asyncio import AsyncSession
 from .._config import SessionConfig
 from .._core import INTERRUPT_INTERVAL, Result, check_variables
 from .._documents import Info, Response
-from .._errors import EndedError, SessionError, StartError, UsageError
+from .._errors import BranchError, EndedError, SessionError, StartError, UsageError
 from .._files import PrivateDirectory
 from .._tools import AnyTool, Tool
 from ._failures import constructor_error, first_line
@@ -115,6 +115,31 @@ class _Session:
     async def spent(self) -> Spending:
         return await self._in_use(self._session.spent())
 
+    async def save_state(self, directory: bool) -> bytes:
+        """The session's state, as the bytes of a saved session."""
+        place = PrivateDirectory()
+        try:
+            file = f"{place.path}/state"
+            saved = await self._in_use(self._session.save(file, directory=directory))
+            if saved.outcome != "ok":
+                raise BranchError(f"the session cannot branch: {saved.hint}")
+            with open(file, "rb") as state:
+                return state.read()
+        finally:
+            place.remove()
+
+    async def load_state(self, state: bytes) -> None:
+        place = PrivateDirectory()
+        try:
+            file = f"{place.path}/state"
+            with open(file, "wb") as copy:
+                copy.write(state)
+            loaded = await self._in_use(self._session.load(file))
+            if loaded.outcome != "ok":
+                raise BranchError(f"the session cannot branch: {loaded.hint}")
+        finally:
+            place.remove()
+
     async def interrupt(self, keys: Collection[str] = ()) -> None:
         """Interrupts the running call: with keys, only these, also where one comes later."""
         if not keys:
@@ -200,6 +225,8 @@ class SessionActor:
         self.node = ""
         """The address of its node, once it runs."""
         self.actor: Any = None
+        self._is_handle = False
+        self._given: dict[str, Any] = {"tools": beside, "driver_tools": self._driver_tools, "models": models}
         self._arguments = (config, beside, declared(self._driver_tools), models)
         self._options = {"num_cpus": 0.1, **options}
         self._hub: Any = None
@@ -270,6 +297,27 @@ class SessionActor:
         """Ends everything that the session started, and gives it a new interpreter and an empty answer."""
         response: Response = await self._ask("reset")
         return response
+
+    async def branch(self, **options: Any) -> SessionActor:
+        """Begins another session with the state of this one, and the same settings and functions. Both go on.
+
+        It runs where the cluster has room; `options` are those of its actor, and this one's by default. If this session
+        has a directory of its own, that goes along; any other is one of the node.
+
+        Raises BranchError if the state cannot be handed on.
+        """
+        if self._is_handle:
+            raise UsageError("a session is branched by the program that has started it, where it was started")
+        config = self._arguments[0]
+        state: bytes = await self._ask("save_state", os.fspath(config.fs_root) == ".")
+        branch = SessionActor(config, **self._given, **{**self._options, **options})
+        await branch.start()
+        try:
+            await branch._ask("load_state", state)
+        except BaseException:
+            await branch.close()
+            raise
+        return branch
 
     async def info(self) -> Info:
         """Describes the session."""
@@ -376,5 +424,5 @@ class SessionActor:
 def _handle(actor: Any, node: str) -> SessionActor:
     """The session in another process."""
     session = SessionActor()
-    session.actor, session.node = actor, node
+    session.actor, session.node, session._is_handle = actor, node, True
     return session

@@ -57,13 +57,16 @@ impl Checkpoints {
     }
 
     /// Takes note of the report of a request, and of the reason why no copy will be taken. Returns the reason if it is new.
-    pub(crate) fn settle(&mut self, number: u64, obstacle: Option<String>) -> Option<String> {
+    /// `is_shown`: somebody sees it.
+    pub(crate) fn settle(&mut self, number: u64, obstacle: Option<String>, is_shown: bool) -> Option<String> {
         self.settled = obstacle.is_none().then_some(number);
         if obstacle.is_some() {
             self.end_waiting();
         }
         let is_new = obstacle != self.told;
-        self.told.clone_from(&obstacle);
+        if is_shown {
+            self.told.clone_from(&obstacle);
+        }
         obstacle.filter(|_| is_new)
     }
 
@@ -95,9 +98,12 @@ impl Checkpoints {
         for ended in self.ended.drain(..) {
             ended.kill(events)?;
         }
-        // A call that nobody has taken.
-        let _empty = read(&self.gate, &mut [0; 4096]);
         Ok(copy.map(|(_, copy)| copy))
+    }
+
+    /// Forgets a call that a copy has not taken before it died: another one would take it.
+    pub(crate) fn take_back(&self) {
+        let _taken = read(&self.gate, &mut [0; 4096]);
     }
 
     /// Has the copy take over: it reports under the number of the command.

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::descendants::BootTime;
-use rlm_core::worker::supervisor::{start_until_ready, wait_until_ready};
+use rlm_core::worker::supervisor::{start_until_ready, wait_until_ready, wait_until_ready_within};
 use rlm_core::worker::{
     CallReport, Death, Description, Events, Exit, Interpreter, LiveOutput, Process, Progress, ResourceLimits,
 };
@@ -26,6 +26,9 @@ use crate::wire::{Command, LOST_STATUS, Report, Saved, Setup, Task, complete_rep
 
 /// Interval at which the interpreter of a running cell is checked even if nothing happens.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Longest time until a copy has taken over. It takes a moment, unless a function of the session that it calls then hangs.
+const TAKE_OVER_LIMIT: Duration = Duration::from_secs(2);
 
 /// The configuration of a Python session.
 #[derive(Clone, Debug)]
@@ -120,8 +123,11 @@ impl Interpreter for PythonSession {
         &self.process
     }
 
-    fn copy(&self) -> Option<Pid> {
-        self.checkpoints.as_ref()?.copy()
+    fn copy(&mut self) -> Option<Pid> {
+        let checkpoints = self.checkpoints.as_mut()?;
+        // The last one may have announced itself right before the interpreter died.
+        checkpoints.absorb().ok()?;
+        checkpoints.copy()
     }
 
     fn describe(&self) -> Description {
@@ -295,12 +301,16 @@ impl PythonSession {
         let Some(checkpoints) = &self.checkpoints else { return Ok(false) };
         checkpoints.call(&self.process, command)?;
         let outputs = std::mem::replace(&mut self.outputs, Outputs::new(self.config.max_output_bytes));
-        let taken_over = wait_until_ready(self, &self.config.python.program.clone(), events);
+        let program = self.config.python.program.clone();
+        let taken_over = wait_until_ready_within(TAKE_OVER_LIMIT, self, &program, events);
         self.outputs = outputs;
         match taken_over {
             Ok(()) => Ok(true),
             Err(Exit::Failed(_)) => {
                 self.process.kill(events)?;
+                if let Some(checkpoints) = &self.checkpoints {
+                    checkpoints.take_back();
+                }
                 Ok(false)
             }
             Err(exit) => Err(exit),
@@ -358,7 +368,7 @@ impl PythonSession {
         let no_copy = report.no_copy.take();
         let no_checkpoint = match &mut self.checkpoints {
             Some(checkpoints) if self.exchange.task.changes_session() => {
-                checkpoints.settle(self.exchange.nonce, no_copy)
+                checkpoints.settle(self.exchange.nonce, no_copy, self.exchange.task != Task::SetUp)
             }
             _ => None,
         };

@@ -7,7 +7,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._config import SessionConfig
 from ._core import Core
@@ -17,9 +17,6 @@ from ._link import Watcher
 from ._models import ChatModel, Models, models_of
 from ._rootd import Rootd
 from ._tools import AnyTool, tools_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class BaseSession:
@@ -49,7 +46,7 @@ class BaseSession:
         self._core = Core(self.config, watcher)
         self._finalizer = weakref.finalize(self, self._core.abandon)
 
-    def _new_branch(self, directory: str | os.PathLike[str] | None) -> Self:
+    def _new_branch(self, directory: str | os.PathLike[str] | None) -> Any:
         """A session with this one's settings and functions, in a directory that may be another."""
         fs_root = self.config.fs_root if directory is None else directory
         config = dataclasses.replace(self.config, fs_root=fs_root, control_dir=None)

@@ -72,7 +72,7 @@ pub trait Interpreter: Sized {
     fn process(&self) -> &Process;
 
     /// A process that waits to take the place of a dead one. It is the session's, but none of its programs.
-    fn copy(&self) -> Option<Pid> {
+    fn copy(&mut self) -> Option<Pid> {
         None
     }
 

@@ -385,7 +385,7 @@ impl<I: Interpreter> Supervisor<I> {
     }
 
     /// Ends the remains of an interpreter.
-    fn end_interpreter(&self, events: &Events) -> Result<(), Exit> {
+    fn end_interpreter(&mut self, events: &Events) -> Result<(), Exit> {
         // The process may still be running as another program.
         self.interpreter.process().kill(events)?;
         if I::ENDS_PROGRAMS {
@@ -462,7 +462,20 @@ pub fn wait_until_ready(
     program: &Path,
     events: &Events,
 ) -> Result<(), Exit> {
-    let deadline = Instant::now() + START_LIMIT;
+    wait_until_ready_within(START_LIMIT, interpreter, program, events)
+}
+
+/// Like [`wait_until_ready`], with this limit of time.
+///
+/// # Errors
+/// As for [`wait_until_ready`].
+pub fn wait_until_ready_within(
+    limit: Duration,
+    interpreter: &mut impl Interpreter,
+    program: &Path,
+    events: &Events,
+) -> Result<(), Exit> {
+    let deadline = Instant::now() + limit;
     loop {
         // An interrupt is for a call, and none is running yet.
         let Arrival { ready, status, .. } = wait(interpreter, Some(deadline), events)?;

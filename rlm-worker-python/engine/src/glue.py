@@ -9,6 +9,7 @@ from _ast import AST, Call, Name
 from _contextvars import copy_context
 from _frozen_importlib_external import PathFinder
 from _io import FileIO
+from _signal import set_wakeup_fd
 from _thread import get_ident
 from _weakref import ref
 
@@ -449,12 +450,17 @@ def after_copy(state):
     global loop
     if state:
         modules["random"]._inst.setstate(state)
-    if loop is not None:
-        old, loop = loop, None
-        try:
-            old.close()
-        finally:
-            modules["asyncio"].set_event_loop(None)
+    old, loop = loop, None
+    set_wakeup_fd(-1)
+    if "asyncio" in modules:
+        modules["asyncio"].set_event_loop(None)
+    # Neither process is a child of this one.
+    for name, attribute in ("forkserver", "_forkserver"), ("resource_tracker", "_resource_tracker"):
+        helper = getattr(modules.get("multiprocessing." + name), attribute, None)
+        if helper is not None:
+            helper.__init__()
+    if old is not None:
+        old.close()
 
 
 def forget_code(filename):

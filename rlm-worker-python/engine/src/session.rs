@@ -72,11 +72,13 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
             }
             Task::TakeOver => Report::default(),
         };
-        let is_copied = command.task.changes_session() && session.copies.is_some();
-        if is_copied {
-            report.no_copy = session.no_copy(py);
+        let mut is_copied = false;
+        if command.task.changes_session()
+            && let Some(copies) = &session.copies
+        {
+            report.no_copy = session.no_copy(py, copies);
+            is_copied = report.no_copy.is_none() || copies.is_retried();
         }
-        let mut is_copied = is_copied && report.no_copy.is_none();
         // Nobody waits for a new session yet.
         if is_copied && !matches!(command.task, Task::Cell(_) | Task::Set) {
             is_copied = false;
@@ -335,8 +337,7 @@ impl Session {
     }
 
     /// The reason why this process cannot be copied now.
-    fn no_copy(&mut self, py: Python<'_>) -> Option<String> {
-        let copies = self.copies.as_mut()?;
+    fn no_copy(&self, py: Python<'_>, copies: &Copies) -> Option<String> {
         let has_tasks = self.cells.has_tasks(py).unwrap_or(false);
         copies.obstacle(py).or_else(|| has_tasks.then(|| "a task that a cell started is not done".to_owned()))
     }
@@ -350,6 +351,7 @@ impl Session {
         checkpoint::begin_child();
         tools::own_connections();
         self.cells.after_copy(py, &before);
+        self.remove_transient_variables(py);
         self.streams.restore(py)?;
         let document = serde_json::to_vec(&Report::default()).map_err(fault)?;
         let header = report_header(command.nonce, document.len());

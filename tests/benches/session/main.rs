@@ -8,6 +8,7 @@
 //! number of the table is a median over rounds in which the thing and its floor take turns, so that both see the same
 //! machine. A missed limit is marked in the table, but does not fail the bench: the figures are for people.
 
+mod checkpoints;
 mod fifo_floor;
 mod host;
 mod idle;
@@ -51,6 +52,7 @@ fn main() {
     idle::bench(&mut table, &languages);
     many::bench(&mut criterion, &mut table);
     saved::bench(&mut table);
+    checkpoints::bench(&mut table);
     criterion.final_summary();
     table.publish();
 }

@@ -208,7 +208,8 @@ fn the_response_says_once_why_there_is_no_checkpoint() {
     let told = |response: Response| response.hint.unwrap_or_default();
     worker.value("import threading, asyncio; e = threading.Event()");
     let hint = told(worker.call("t = threading.Thread(target=e.wait); t.start()"));
-    let why = "no checkpoint is taken now: threads that cells started are alive (1), and a copy would not have them";
+    let why =
+        "no checkpoint is taken now: a thread that a cell started is alive, and a copy would not have it";
     assert!(hint.contains(why), "{hint}");
     assert_eq!(told(worker.call("1")), "");
     let response = worker.call("import os; os._exit(1)");
@@ -218,7 +219,7 @@ fn the_response_says_once_why_there_is_no_checkpoint() {
     assert!(hint.contains("no checkpoint is taken now: a task that a cell started is not done"), "{hint}");
     assert_eq!(told(worker.call("ended.set(); await t")), "");
     let hint = told(worker.call("large = bytearray(80 << 20)"));
-    assert!(hint.contains("MiB of memory, and the limit of checkpoints is 64 MiB"), "{hint}");
+    assert!(hint.contains("the interpreter has more memory than checkpoints may have, 64 MiB"), "{hint}");
     assert_eq!(told(worker.call("del large; x = 1")), "");
     comes_back(&mut worker, "import os; os._exit(1)");
     assert_eq!(worker.value("x"), "1");
@@ -331,5 +332,94 @@ fn a_session_at_a_limit_of_its_own_says_that_it_has_no_checkpoint() {
     assert_eq!(worker.value("1 + 1"), "2");
     let log = fs::read_to_string(worker.control.log_file()).unwrap_or_default();
     assert_eq!(log.matches("panicked").count(), 0, "{log}");
+    worker.end();
+}
+
+#[test]
+fn files_of_the_session_are_closed_in_the_copy_and_opened_again() {
+    let mut worker = python();
+    worker.value("import os, subprocess, fcntl; f = open('lines', 'w+'); f.write('a\\nb\\nc\\n'); f.seek(0); g = open('script', 'w')");
+    worker.value("next(lines) if (lines := iter(f.readline, '')) else 0; g.write('#!/bin/sh\\necho ran\\n'); g.close(); os.chmod('script', 0o755)");
+    // The file is still open for writing in no other process.
+    assert_eq!(worker.value("subprocess.run(['./script'], capture_output=True).stdout"), "b'ran\\n'");
+    let hint = worker.call("h = open('lock', 'w'); fcntl.flock(h, fcntl.LOCK_EX)").hint.unwrap_or_default();
+    assert!(hint.contains("a file is locked for writing"), "{hint}");
+    assert_eq!(worker.value("h.close(); subprocess.run(['flock', '-n', 'lock', 'true']).returncode"), "0");
+    worker.value("read = f.readline()");
+    comes_back(&mut worker, "f.read(); f.close(); os._exit(1)");
+    assert_eq!(worker.value("read, f.readline(), f.readline()"), "('b\\n', 'c\\n', '')");
+    worker.end();
+}
+
+#[test]
+fn an_open_transaction_is_no_checkpoint() {
+    let mut worker = python();
+    worker.value(
+        "import sqlite3, os; db = sqlite3.connect('db'); db.execute('create table t (a)'); db.commit()",
+    );
+    let hint = worker.call("c = db.execute('insert into t values (1)')").hint.unwrap_or_default();
+    assert!(hint.contains("as by an open transaction of a database"), "{hint}");
+    assert_eq!(worker.call("db.commit()").hint, None);
+    comes_back(&mut worker, "db.execute('insert into t values (2)'); db.commit(); os._exit(1)");
+    assert_eq!(worker.value("db.execute('select a from t').fetchall()"), "[(1,), (2,)]");
+    worker.end();
+}
+
+#[test]
+fn pools_and_loops_begin_anew_in_the_copy() {
+    for python in pythons() {
+        let mut worker = Setup::python_at(&python).env("RLM_CHECKPOINT", 1).start();
+        let run = "with mp.get_context('forkserver').Pool(1) as pool: print(pool.map(abs, [-1]))";
+        worker.value("import multiprocessing as mp, asyncio, os\nasyncio.get_event_loop()");
+        assert_eq!(worker.output(run), "[1]\n", "{python:?}");
+        comes_back(&mut worker, "os._exit(1)");
+        assert_eq!(worker.output(run), "[1]\n", "{python:?}");
+        assert_eq!(worker.value("await asyncio.sleep(0, 3)"), "3", "{python:?}");
+        worker.end();
+    }
+}
+
+/// The copy dies at any moment around its call, too.
+#[test]
+fn an_interpreter_and_its_copy_that_die_together_leave_a_session_that_works() {
+    let mut worker = python();
+    for round in 0..40_u64 {
+        worker.value("x = 1");
+        settle(&mut worker);
+        let interpreter = Pid::from_raw(worker.info().pid.unwrap());
+        let copies: Vec<_> =
+            children(worker.server()).into_iter().filter(|pid| *pid != interpreter).collect();
+        kill(interpreter, Signal::SIGKILL).unwrap();
+        let seq = worker.send_call("'x' in globals()", json!({}));
+        std::thread::sleep(std::time::Duration::from_micros(round * 50));
+        for copy in copies {
+            let _gone = kill(copy, Signal::SIGKILL);
+        }
+        let response = worker.receive();
+        assert_eq!(response.seq, seq);
+        if response.outcome == Outcome::Ok {
+            let is_there = if response.state == State::Restored { "True" } else { "False" };
+            assert!(response.result.as_ref().unwrap().ends_with(is_there), "{round}: {response:?}");
+        }
+        // The copy may have been killed when it had taken over.
+        let response = worker.call("1 + 1");
+        assert!(response.result.as_ref().unwrap().ends_with('2'), "{round}: {response:?}");
+    }
+    wait_until("one interpreter and one copy", || children(worker.server()).len() <= 2);
+    worker.end();
+}
+
+#[test]
+fn a_hook_that_hangs_or_forks_costs_the_checkpoint_alone() {
+    let mut worker = python();
+    worker.value("import os, time; os.register_at_fork(after_in_child=lambda: time.sleep(60)); x = 1");
+    let begun = std::time::Instant::now();
+    assert_eq!(worker.call("os._exit(1)").state, State::Reset);
+    assert!(begun.elapsed() < AT_ONCE * 8, "{:?}", begun.elapsed());
+    worker.value("import os\ndef sleep():\n    if os.fork() == 0:\n        os.execvp('sleep', ['sleep', '60'])\nos.register_at_fork(after_in_parent=lambda: os.getppid() and sleep() if len(os.listdir('/proc/self/task')) else 0)");
+    let begun = std::time::Instant::now();
+    worker.value("2");
+    worker.value("3");
+    assert!(begun.elapsed() < AT_ONCE * 4, "{:?}", begun.elapsed());
     worker.end();
 }

@@ -215,7 +215,7 @@ pub(super) fn is_told(reason: &Json) -> bool {
 }
 
 /// Sets a field, unless the value is null and the field is there already.
-fn replace(fields: &mut Map<String, Json>, name: String, value: Json) {
+pub(super) fn replace(fields: &mut Map<String, Json>, name: String, value: Json) {
     if !value.is_null() || !fields.contains_key(&name) {
         fields.insert(name, value);
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use crate::llm::reply::count;
-use crate::llm::wire::pieces::is_told;
+use crate::llm::wire::pieces::{is_told, replace};
 
 /// Counts of the tokens of a prompt that are not in `input_tokens`.
 const CACHED: [&str; 2] = ["cache_read_input_tokens", "cache_creation_input_tokens"];
@@ -185,13 +185,6 @@ impl Block {
 fn cached(usage: &Map<String, Json>) -> u64 {
     let counts = CACHED.iter().filter_map(|name| count(usage.get(*name)?));
     counts.fold(0, u64::saturating_add)
-}
-
-/// Sets a field, unless the value is null and the field is there already.
-fn replace(fields: &mut Map<String, Json>, name: String, value: Json) {
-    if !value.is_null() || !fields.contains_key(&name) {
-        fields.insert(name, value);
-    }
 }
 
 #[cfg(test)]

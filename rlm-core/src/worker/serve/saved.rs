@@ -188,7 +188,8 @@ impl Server<'_> {
     fn place(&self, header: &Header) -> (PathBuf, Vec<String>) {
         let root = PathBuf::from(&self.facts.fs_root);
         let there = match header.cwd.strip_prefix(&header.fs_root) {
-            Ok(below) => root.join(below),
+            // Without a slash at the end, if it is the root itself.
+            Ok(below) => root.join(below).components().collect(),
             Err(_) => header.cwd.clone(),
         };
         if there.is_dir() {

@@ -144,7 +144,9 @@ fn a_load_ends_what_the_session_has_started(language: Language) {
     crate::endings::start_programs(&mut worker, language);
     load(&worker, &file);
     assert_eq!(worker.processes().len(), 3, "{:?}", worker.processes());
-    assert_eq!(worker.output(language.pick("echo $x; jobs", "print(x)")), "1\n");
+    let here = worker.fs_root().display().to_string();
+    let show = language.pick("echo $x; jobs; echo \"$PWD\"", "import os; print(x); print(os.getcwd())");
+    assert_eq!(worker.output(show), format!("1\n{here}\n"));
 }
 
 fn a_session_is_saved_again_and_again(language: Language) {

@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyList};
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{Completions, ONE_CALL_PREFIX, name_excerpt};
 use rlm_worker_python::tools::FINAL_FUNCTIONS;
-use rlm_worker_python::wire::{Command, PipePaths, Report, Setup, Task, report_header};
+use rlm_worker_python::wire::{Command, PipePaths, Report, Setup, Task};
 
 use crate::answer::LastAnswer;
 use crate::cell::{Cells, Source};
@@ -69,10 +69,9 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
                 session.run(py, &source, cell, command.max_result_bytes)?
             }
         };
-        let document = serde_json::to_vec(&report).map_err(fault)?;
+        let (header, result, document) = report.encode(command.nonce).map_err(fault)?;
         session.leave_if_child(py);
-        let header = report_header(command.nonce, document.len());
-        py.detach(|| pipes::write_report(&session.paths.report, &header, &document))?;
+        py.detach(|| pipes::write_report(&session.paths.report, [&header, result, &document]))?;
     }
 }
 

@@ -17,6 +17,7 @@ mod tests;
 use std::ffi::OsString;
 use std::fs::{self, File, FileType, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -278,7 +279,7 @@ impl ControlDir {
         let path = self.history_file();
         let opened = self.append_to(&path)?.read(true).open(&path);
         let file = opened.map_err(|error| at("cannot open the history", &path, error))?;
-        Ok(History { file, path, may_be_unfinished: true })
+        Ok(History { file, path, may_be_unfinished: true, session_start: 0 })
     }
 
     /// Opens the log file for appending.
@@ -333,6 +334,8 @@ pub struct History {
     path: PathBuf,
     /// A worker that was killed, or an append that failed, may have left a part of a line.
     may_be_unfinished: bool,
+    /// Offset of the first line of the session that was loaded.
+    session_start: u64,
 }
 
 impl History {
@@ -344,25 +347,30 @@ impl History {
         self.append_line(entry).map_err(|error| at("cannot append to the history", &self.path, error))
     }
 
-    /// The file, and its size.
+    /// The file, and the place of the lines that led to the state of the session: those before a load did not.
     #[must_use]
-    pub fn file(&self) -> (&File, u64) {
-        (&self.file, self.file.metadata().map_or(0, |metadata| metadata.len()))
+    pub fn of_session(&self) -> (&File, Range<u64>) {
+        let end = self.file.metadata().map_or(0, |metadata| metadata.len());
+        (&self.file, self.session_start.min(end)..end)
     }
 
-    /// Appends the whole lines among the first bytes of another file.
+    /// Appends the history of a session that was loaded: the whole lines among the first bytes of another file.
     ///
     /// # Errors
     /// For example, the disk is full.
-    pub fn append_file(&mut self, lines: &File, bytes: u64) -> Result<()> {
-        let append = || -> io::Result<()> {
+    pub fn append_loaded(&mut self, lines: &File, bytes: u64) -> Result<()> {
+        let append = || -> io::Result<u64> {
             let mut text = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
             lines.read_exact_at(&mut text, 0)?;
             text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
             jsonl::remove_unfinished_line(&self.file)?;
-            jsonl::append(&self.file, &text)
+            let start = self.file.metadata()?.len();
+            jsonl::append(&self.file, &text)?;
+            Ok(start)
         };
-        append().map_err(|error| at("cannot append to the history", &self.path, error))
+        self.session_start =
+            append().map_err(|error| at("cannot append to the history", &self.path, error))?;
+        Ok(())
     }
 
     fn append_line(&mut self, entry: &HistoryEntry) -> io::Result<()> {

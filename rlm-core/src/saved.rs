@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -252,16 +253,17 @@ impl Saved {
     }
 }
 
-/// Writes a saved session: all of it, or nothing. Each part is the beginning of a file; the header's own list is replaced. Returns the
-/// size of the whole.
+/// Writes a saved session: all of it, or nothing. Each part is a range of a file; the header's own list is replaced. Returns the size of
+/// the whole.
 ///
 /// # Errors
 /// [`SavedError::Io`]: for example, the disk is full. A file that was there before stays as it was.
-pub fn write(path: &Path, header: Header, parts: &[(&str, &File, u64)]) -> Result<u64, SavedError> {
+pub fn write(path: &Path, header: Header, parts: &[(&str, &File, Range<u64>)]) -> Result<u64, SavedError> {
     let io = |operation| move |source| SavedError::Io { operation, path: path.to_owned(), source };
-    let described = parts.iter().map(|(name, file, bytes)| {
-        let sha256 = copy(file, 0, *bytes, |_, _| Ok(()))?;
-        Ok(Part { name: (*name).to_owned(), bytes: *bytes, sha256 })
+    let described = parts.iter().map(|(name, file, range)| {
+        let bytes = range.end - range.start;
+        let sha256 = copy(file, range.start, bytes, |_, _| Ok(()))?;
+        Ok(Part { name: (*name).to_owned(), bytes, sha256 })
     });
     let header =
         Header { parts: described.collect::<io::Result<_>>().map_err(io("read the state for"))?, ..header };
@@ -281,8 +283,9 @@ pub fn write(path: &Path, header: Header, parts: &[(&str, &File, u64)]) -> Resul
         file.write_all(first.as_bytes())?;
         file.write_all(&text)?;
         let mut total = (first.len() + text.len()) as u64;
-        for (_, part, bytes) in parts {
-            copy(part, 0, *bytes, |at, chunk| file.write_all_at(chunk, total + at))?;
+        for (_, part, range) in parts {
+            let bytes = range.end - range.start;
+            copy(part, range.start, bytes, |at, chunk| file.write_all_at(chunk, total + at))?;
             total += bytes;
         }
         fs::rename(&temporary, path)?;
@@ -342,7 +345,7 @@ mod tests {
     fn saved(dir: &Path) -> PathBuf {
         let (path, part) = (dir.join("session"), dir.join("part"));
         fs::write(&part, b"the state").unwrap();
-        write(&path, header(), &[(STATE, &File::open(&part).unwrap(), 9)]).unwrap();
+        write(&path, header(), &[(STATE, &File::open(&part).unwrap(), 0..9)]).unwrap();
         path
     }
 

@@ -189,12 +189,12 @@ impl Scripts {
         Call { file, lines: self.lines(&(spare + &second + &again)) }
     }
 
-    /// The call that sets up a new shell, with the state that an old one handed on, or otherwise only with an answer.
-    /// The shell reports its version.
+    /// The call that sets up a new shell, with the state that an old one handed on, of which these are the values of large arrays,
+    /// or otherwise only with an answer. The shell reports its version.
     pub(crate) fn set_up(
         &self,
         positional: Option<&[Vec<u8>]>,
-        restores_state: bool,
+        state_values: Option<&[u8]>,
         answer: &RawAnswer,
         nonce: u64,
     ) -> Call {
@@ -207,7 +207,7 @@ impl Scripts {
             }
             file.push(b'\n');
         }
-        if restores_state {
+        if state_values.is_some() {
             file.extend_from_slice(self.take_state.as_bytes());
         } else {
             for (name, value) in [("RLM_READY", &answer.ready), ("RLM_CONTENT", &answer.content)] {
@@ -220,6 +220,7 @@ impl Scripts {
         {
             file.extend_from_slice(part.as_bytes());
         }
+        file.extend_from_slice(state_values.unwrap_or_default());
         Call { file, lines: self.lines(&self.end_line(nonce)) }
     }
 

@@ -27,6 +27,7 @@ use crate::driver::Call;
 use crate::exchange::{Exchange, ReportProgress, Task};
 use crate::ladder::{self, LADDER, Rung};
 use crate::report::{Report, Snapshot, UserState};
+use crate::restoration::Restoration;
 use crate::saved::SavedShell;
 use crate::shell::{self, Pipes, Reads, ShellError};
 use crate::state::{RawAnswer, SessionState};
@@ -365,14 +366,16 @@ impl BashSession {
 
     /// Makes a newly started shell ready for calls, with the state that an old one handed on.
     fn set_up(&mut self, snapshot: Option<&Snapshot>, events: &Events) -> Result<(), Exit> {
-        match snapshot {
-            Some(snapshot) => self.pipes.write_state(&snapshot.state).map_err(Exit::failed)?,
+        let restoration = snapshot.map(|snapshot| Restoration::new(&snapshot.state));
+        match &restoration {
+            Some(Restoration { text, .. }) => self.pipes.write_state(text).map_err(Exit::failed)?,
             // Positional parameters are reported after each call, but belong to the state that is lost.
             None => self.state.user.positional = None,
         }
         let nonce = self.exchange.begin(Task::SetUp);
         let SessionState { user, answer, .. } = &self.state;
-        let call = self.pipes.scripts.set_up(user.positional.as_deref(), snapshot.is_some(), answer, nonce);
+        let values = restoration.as_ref().map(|restoration| &*restoration.values);
+        let call = self.pipes.scripts.set_up(user.positional.as_deref(), values, answer, nonce);
         self.pipes
             .write_file(&call)
             .and_then(|()| self.pipes.send_lines(&call.lines))

@@ -22,7 +22,7 @@ use crate::checkpoint::Checkpoints;
 use crate::ladder::{self, LADDER, Rung};
 use crate::process::{self, Outputs, Pipes, StartError};
 use crate::python::Python;
-use crate::wire::{Command, LOST_STATUS, Report, Saved, Setup, Task, complete_report};
+use crate::wire::{Command, LOST_STATUS, Report, Saved, Setup, Task};
 
 /// Interval at which the interpreter of a running cell is checked even if nothing happens.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(100);
@@ -203,11 +203,9 @@ impl Interpreter for PythonSession {
         if ready[0] {
             let Exchange { nonce, report, .. } = &mut self.exchange;
             self.pipes.read_report(report)?;
-            if let Some(document) = complete_report(report, *nonce) {
-                let document = serde_json::from_slice(document).map_err(Exit::failed)?;
-                self.exchange.report = Vec::new();
+            if let Some(report) = Report::take(report, *nonce).map_err(Exit::failed)? {
                 self.absorb_announcements(ready)?;
-                return Ok(Progress::Done(Box::new(self.after_report(document, stopped))));
+                return Ok(Progress::Done(Box::new(self.after_report(report, stopped))));
             }
         }
         if ready[1] || ready[2] {

@@ -1,13 +1,14 @@
 //! Messages between the supervisor and the cell engine.
 //!
 //! The engine opens every pipe and file by path, while it needs it ([`PipePaths`]). A command is [`Command::BYTES`]
-//! bytes on the command pipe, written at once; its payload is in a file in memory. A report is a header and a JSON
-//! document on the report pipe. Both sides come from one build, so there are no versions.
+//! bytes on the command pipe, written at once; its payload is in a file in memory. A report is a header, the result
+//! as it is and a JSON document on the report pipe. Both sides come from one build, so there are no versions.
 
 use std::path::PathBuf;
 
 use rlm_core::protocol::{Answer, Exception};
 use rlm_core::saved::Contents;
+use rlm_core::worker::output::into_string;
 use rlm_core::worker::settings::RootTools;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -223,6 +224,7 @@ impl Announcement {
 pub struct Report {
     /// Repr of the trailing expression, or the traceback; shortened if it is too long. [`Task::SetUp`]: Python's
     /// version. [`Task::Set`]: the reason why nothing was set. [`Task::Complete`]: the completions as JSON.
+    #[serde(skip)]
     pub result: Option<String>,
     /// Bytes dropped from the middle of `result`.
     pub dropped: u64,
@@ -246,24 +248,49 @@ pub struct Saved {
     pub contents: Contents,
 }
 
-/// Size of a report's header in bytes: nonce, and length of the document.
-pub const REPORT_HEADER_BYTES: usize = 16;
+/// Size of a report's header in bytes: nonce, size of the result, size of the document.
+pub const REPORT_HEADER_BYTES: usize = 24;
 
-/// The header of a report.
-#[must_use]
-pub fn report_header(nonce: u64, bytes: usize) -> [u8; REPORT_HEADER_BYTES] {
-    let mut header = [0; REPORT_HEADER_BYTES];
-    header[..8].copy_from_slice(&nonce.to_le_bytes());
-    header[8..].copy_from_slice(&(bytes as u64).to_le_bytes());
-    header
-}
+/// The size of a result that is not there.
+const NO_RESULT: u64 = u64::MAX;
 
-/// The document of the report with this nonce, once it is complete.
-#[must_use]
-pub fn complete_report(bytes: &[u8], nonce: u64) -> Option<&[u8]> {
-    let header = bytes.first_chunk::<REPORT_HEADER_BYTES>()?;
-    let body = &bytes[REPORT_HEADER_BYTES..];
-    (*header == report_header(nonce, body.len())).then_some(body)
+impl Report {
+    /// The report as three pieces of bytes: header, result, and the rest as a JSON document.
+    ///
+    /// # Errors
+    /// The document cannot be made, which does not happen.
+    pub fn encode(&self, nonce: u64) -> serde_json::Result<([u8; REPORT_HEADER_BYTES], &[u8], Vec<u8>)> {
+        let document = serde_json::to_vec(self)?;
+        let result_bytes = self.result.as_ref().map_or(NO_RESULT, |result| result.len() as u64);
+        let mut header = [0; REPORT_HEADER_BYTES];
+        for (place, field) in header.chunks_exact_mut(8).zip([nonce, result_bytes, document.len() as u64]) {
+            place.copy_from_slice(&field.to_le_bytes());
+        }
+        Ok((header, self.result.as_deref().unwrap_or_default().as_bytes(), document))
+    }
+
+    /// The inverse of [`Self::encode`], which empties the bytes. None, and nothing changes, unless they are a whole report with this
+    /// nonce.
+    ///
+    /// # Errors
+    /// The document is not that of a report.
+    pub fn take(bytes: &mut Vec<u8>, nonce: u64) -> serde_json::Result<Option<Self>> {
+        let Some(header) = bytes.first_chunk::<REPORT_HEADER_BYTES>() else { return Ok(None) };
+        let field = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[at * 8 + byte]));
+        let (result_bytes, document_bytes) = (field(1), field(2));
+        let has_result = result_bytes != NO_RESULT;
+        let sizes = [if has_result { result_bytes } else { 0 }, document_bytes];
+        let total = sizes.iter().try_fold(REPORT_HEADER_BYTES as u64, |total, size| total.checked_add(*size));
+        if field(0) != nonce || total != Some(bytes.len() as u64) {
+            return Ok(None);
+        }
+        let document = bytes.split_off(REPORT_HEADER_BYTES + sizes[0] as usize);
+        let mut result = std::mem::take(bytes);
+        let report: Self = serde_json::from_slice(&document)?;
+        // A large result is moved, and not copied.
+        result.drain(..REPORT_HEADER_BYTES);
+        Ok(Some(Self { result: has_result.then(|| into_string(result)), ..report }))
+    }
 }
 
 #[cfg(test)]
@@ -296,13 +323,17 @@ mod tests {
 
     #[test]
     fn a_report_is_complete_at_its_last_byte_and_only_for_its_nonce() {
-        let mut bytes = report_header(7, 3).to_vec();
-        for byte in b"abc" {
-            assert_eq!(complete_report(&bytes, 7), None);
-            bytes.push(*byte);
+        for result in [None, Some(""), Some("'é'")] {
+            let report = Report { result: result.map(str::to_owned), dropped: 3, ..Report::default() };
+            let (header, result, document) = report.encode(7).unwrap();
+            let whole = [&header[..], result, &document].concat();
+            for cut in 0..whole.len() {
+                assert_eq!(Report::take(&mut whole[..cut].to_vec(), 7).unwrap(), None);
+            }
+            assert_eq!(Report::take(&mut whole.clone(), 8).unwrap(), None);
+            let mut bytes = whole;
+            assert_eq!(Report::take(&mut bytes, 7).unwrap(), Some(report));
+            assert_eq!(bytes, b"");
         }
-        assert_eq!(complete_report(&bytes, 7), Some(&b"abc"[..]));
-        assert_eq!(complete_report(&bytes, 8), None);
-        assert_eq!(complete_report(b"", 7), None);
     }
 }

@@ -24,7 +24,7 @@
 //! | `__rlm_stdout_fd`, `__rlm_stderr_fd` | `__rlm_1`, `__rlm_2` | saved descriptors of the user's outputs; unset if they were closed | `silence.bash` | the next opening |
 //! | `__rlm_exec` | `__rlm_e` | 1: a function is named `exec` | `exec.bash` | the end of the report |
 //! | `__rlm_bashopts` | `__rlm_b` | `BASHOPTS` from before POSIX mode, if the driver turned that on | opening, second line, `exec.bash` | `leave_posix.bash` |
-//! | `__rlm_option` | `__rlm_v` | name of a shell option; name of a variable of the driver | `leave_posix.bash`; `take_state.bash` | its end |
+//! | `__rlm_option` | `__rlm_v` | name of a shell option; what comes before values in the set-up's file | `leave_posix.bash`; `take_state.bash` | its end |
 //! | `__rlm_functions` | `__rlm_g` | `@FUNCTIONS@`, if there is a function named `builtin` | `shadowed.bash` | its end |
 //! | `__rlm_index` | `__rlm_j` | index of an element of PROMPT_COMMAND | `prompts.bash` | its end |
 //! | `__rlm_exiting` | `__rlm_x` | 1: the shell is ending, and no signal may interrupt | `exit_hook.bash` | the end of `exit.bash` |

@@ -76,7 +76,7 @@ fn shell_texts() -> Vec<String> {
     let fields = vec![[b"k".to_vec(), b"v".to_vec()]];
     let variables = [("a", Value::Scalar(Vec::new())), ("b", Value::Associative(fields))];
     let others = [
-        scripts.set_up(Some(&[b"p".to_vec()]), true, &RawAnswer::default(), 7),
+        scripts.set_up(Some(&[b"p".to_vec()]), Some(b""), &RawAnswer::default(), 7),
         scripts.set(&variables, 7),
         scripts.complete("file", "word", 7),
     ];

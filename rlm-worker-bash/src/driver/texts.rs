@@ -1,6 +1,6 @@
 //! The shell texts of the `.bash` files, made ready for a shell.
 
-use super::legend::{MARKERS, TOKENS, VARIABLES};
+use super::legend::{CALL, MARKERS, TOKENS, VARIABLES};
 
 /// Paths by which the shell opens the worker's pipes and files when it needs them, so that the shell and its children
 /// inherit none of those descriptors, and the key of the worker.
@@ -56,6 +56,10 @@ pub(super) fn fill(text: &str, paths: &Paths) -> String {
     for (script, path) in SCRIPTS.iter().map(|(script, _)| script).zip(&paths.scripts) {
         text = text.replace(script, path);
     }
+    // All but the parts of the call that is under way.
+    let variables: Vec<&str> =
+        VARIABLES.iter().map(|(_, short)| *short).filter(|name| *name != CALL).collect();
+    text = text.replace("@VARIABLES@", &variables.join(" "));
     for (token, content) in TOKENS {
         text = text.replace(token, content);
     }
@@ -66,6 +70,7 @@ pub(super) fn fill(text: &str, paths: &Paths) -> String {
         ("@COMMANDS@", &paths.commands),
         ("@REPORT@", &paths.report),
         ("@QUIET@", &paths.quiet),
+        ("@CODE@", &paths.code),
         ("@STATE_FILE@", &paths.state),
     ];
     for (file, path) in files {

@@ -9,6 +9,7 @@ use super::BashSession;
 use crate::code::Driver;
 use crate::exchange::Task;
 use crate::report::{Report, UserState};
+use crate::restoration::Restoration;
 use crate::saved::{self, SavedShell};
 
 impl BashSession {
@@ -19,11 +20,13 @@ impl BashSession {
             return Ok(Some("its state is not that of a bash session".to_owned()));
         };
         let text = saved.text_for(&self.config.env, self.state.cwd.as_os_str().as_bytes());
+        let Restoration { text, values } = Restoration::new(&text);
         if let Err(error) = self.pipes.write_state(&text) {
             return Ok(Some(format!("the state cannot be passed to the shell: {error}")));
         }
         let nonce = self.exchange.begin(Task::Load);
-        let call = self.pipes.scripts.set_up(saved.user.positional.as_deref(), true, &saved.answer, nonce);
+        let positional = saved.user.positional.as_deref();
+        let call = self.pipes.scripts.set_up(positional, Some(&values), &saved.answer, nonce);
         self.loading = saved;
         self.send(&call)
     }

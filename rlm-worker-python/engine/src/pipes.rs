@@ -50,14 +50,13 @@ pub(crate) fn read_payload(path: &str, bytes: u64) -> io::Result<Vec<u8>> {
     Ok(payload)
 }
 
-/// Writes a header and a document.
-pub(crate) fn write_report(path: &str, header: &[u8], document: &[u8]) -> io::Result<()> {
+/// Writes a report, whose pieces these are: a short one at once.
+pub(crate) fn write_report(path: &str, pieces: [&[u8]; 3]) -> io::Result<()> {
     let mut pipe = open(path, libc::O_WRONLY)?;
-    if document.len() <= 4096 - header.len() {
-        return pipe.write_all(&[header, document].concat());
+    if pieces.iter().map(|piece| piece.len()).sum::<usize>() <= 4096 {
+        return pipe.write_all(&pieces.concat());
     }
-    pipe.write_all(header)?;
-    pipe.write_all(document)
+    pieces.iter().try_for_each(|piece| pipe.write_all(piece))
 }
 
 /// Ends this process without Python's finalization, which would wait for threads and run what cells have registered.

@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyList};
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{Completions, ONE_CALL_PREFIX, name_excerpt};
 use rlm_worker_python::tools::FINAL_FUNCTIONS;
-use rlm_worker_python::wire::{Command, PipePaths, Report, Setup, Task, report_header};
+use rlm_worker_python::wire::{Command, PipePaths, Report, Setup, Task};
 
 use crate::answer::LastAnswer;
 use crate::cell::{Cells, Source};
@@ -86,10 +86,9 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
                 continue;
             }
         }
-        let document = serde_json::to_vec(&report).map_err(fault)?;
+        let (header, result, document) = report.encode(command.nonce).map_err(fault)?;
         session.leave_if_child(py);
-        let header = report_header(command.nonce, document.len());
-        py.detach(|| pipes::write_report(&session.paths.report, &header, &document))?;
+        py.detach(|| pipes::write_report(&session.paths.report, [&header, result, &document]))?;
         if is_copied {
             session.take_copy(py, command.nonce)?;
         }
@@ -353,9 +352,9 @@ impl Session {
         self.cells.after_copy(py, &before);
         self.remove_transient_variables(py);
         self.streams.restore(py)?;
-        let document = serde_json::to_vec(&Report::default()).map_err(fault)?;
-        let header = report_header(command.nonce, document.len());
-        pipes::write_report(&self.paths.report, &header, &document)?;
+        let report = Report::default();
+        let (header, result, document) = report.encode(command.nonce).map_err(fault)?;
+        pipes::write_report(&self.paths.report, [&header, result, &document])?;
         Ok(true)
     }
 

@@ -20,9 +20,19 @@ const PICKLE: &str = "import pickle, time\n\
     def load():\n    with open('plain', 'rb') as file: pickle.load(file)\n\
     print(timed(dump), timed(load))";
 
-/// A shell with 100 variables and 20 functions. One with 1,000 and an array of 5,000 takes three times as long.
-const SHELL: &str = "for ((i = 0; i < 100; i++)); do declare v$i=\"value $i\"; done; a=({1..100}); declare -A m=([k]=v); \
-                     for ((i = 0; i < 20; i++)); do eval \"f$i() { echo \\$1; }\"; done; shopt -s extglob";
+/// Shells: with 100 variables and 20 functions, with 1,000 variables, and with arrays of 5,000 elements.
+const SHELLS: [(&str, &str); 3] = [
+    (
+        "a bash session",
+        "for ((i = 0; i < 100; i++)); do declare v$i=\"value $i\"; done; a=({1..100}); declare -A m=([k]=v); \
+         for ((i = 0; i < 20; i++)); do eval \"f$i() { echo \\$1; }\"; done; shopt -s extglob",
+    ),
+    ("one with 1,000 variables", "for ((i = 0; i < 1000; i++)); do declare v$i=\"value $i\"; done"),
+    (
+        "one with an array of 5,000 elements",
+        "for ((i = 0; i < 5000; i++)); do a[i]=\"line $i of a text\"; done",
+    ),
+];
 
 /// Number of rounds, whose median counts.
 const ROUNDS: usize = 9;
@@ -54,14 +64,17 @@ pub(crate) fn bench(table: &mut Table) {
     );
     table.times("load them in another worker, against `pickle.load`", plain_load, load, Limit::AtMost(1.5));
 
-    let mut worker = Worker::bash();
-    worker.output(SHELL);
-    let rounds = (0..ROUNDS).map(|_| (pass(&worker, "save", &file), pass(&Worker::bash(), "load", &file)));
-    let (save, load): (Vec<_>, Vec<_>) = rounds.unzip();
-    for (what, took) in [("save a bash session", median(save)), ("load it in another worker", median(load))] {
-        let limit =
-            Limit::AtMost(BASH_LIMIT.as_secs_f64() * 1000.0).judge(took.as_secs_f64() * 1000.0, " ms");
-        table.row(what, "", &time(took), "", &limit);
+    for (what, code) in SHELLS {
+        let mut worker = Worker::bash();
+        worker.output(code);
+        let rounds =
+            (0..ROUNDS).map(|_| (pass(&worker, "save", &file), pass(&Worker::bash(), "load", &file)));
+        let (save, load): (Vec<_>, Vec<_>) = rounds.unzip();
+        for (how, took) in [("save", median(save)), ("load", median(load))] {
+            let limit =
+                Limit::AtMost(BASH_LIMIT.as_secs_f64() * 1000.0).judge(took.as_secs_f64() * 1000.0, " ms");
+            table.row(&format!("{how} {what}"), "", &time(took), "", &limit);
+        }
     }
 }
 

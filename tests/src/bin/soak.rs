@@ -31,6 +31,9 @@ struct Arguments {
     /// Sends no signals at random moments, sets no time limits that code may or may not reach.
     #[arg(long)]
     undisturbed: bool,
+    /// Percentage of requests that save or load the session.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(..=90))]
+    saves: u32,
     /// Number of sessions at once.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -75,6 +78,7 @@ fn main() -> io::Result<ExitCode> {
         seed: arguments.seed,
         languages,
         disturbs: !arguments.undisturbed,
+        saves: arguments.saves,
         jobs: arguments.jobs,
         rollouts: arguments.rollouts,
         means,

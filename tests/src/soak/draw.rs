@@ -93,6 +93,18 @@ impl Draw<'_> {
         self.pick(&[Reading::Blocking, Reading::Early, Reading::Late, Reading::Forked])
     }
 
+    /// Disturbs a save or a load.
+    pub(crate) fn disturb_saved(&mut self, step: &mut Step) {
+        let delay = self.rng.u64(..50_000);
+        let signals = [libc::SIGKILL, libc::SIGHUP, libc::SIGTERM];
+        step.disturbance = match self.rng.u32(..40) {
+            0..=3 => Some(Disturbance::Interrupt(delay)),
+            4 => Some(Disturbance::Kill(self.pick(&signals), delay)),
+            5 => Some(Disturbance::KillBefore(self.pick(&signals))),
+            _ => None,
+        };
+    }
+
     pub(crate) fn disturb(&mut self, step: &mut Step, language: Language) {
         let delay = match self.rng.u32(..3) {
             0 => self.rng.u64(..500),

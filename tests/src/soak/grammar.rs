@@ -19,6 +19,10 @@ pub(crate) struct Grammar {
     left: usize,
     /// True if signals and time limits come at random moments.
     disturbs: bool,
+    /// Percentage of saves and loads.
+    saves: u32,
+    /// True if the file has the session's directory, which is for another worker.
+    has_directory: bool,
     /// The call that comes next, whatever is drawn.
     next: Option<Step>,
 }
@@ -27,8 +31,17 @@ pub(crate) struct Grammar {
 const MANY_DOUBTS: usize = 8;
 
 impl Grammar {
-    pub(crate) fn new(language: Language, seed: u64, length: usize, disturbs: bool) -> Self {
-        Self { language, rng: Rng::with_seed(seed), values: 0, left: length, disturbs, next: None }
+    pub(crate) fn new(language: Language, seed: u64, length: usize, disturbs: bool, saves: u32) -> Self {
+        Self {
+            language,
+            rng: Rng::with_seed(seed),
+            values: 0,
+            left: length,
+            disturbs,
+            saves,
+            has_directory: false,
+            next: None,
+        }
     }
 
     pub(crate) fn next(&mut self, doubts: usize) -> Option<Step> {
@@ -41,9 +54,26 @@ impl Grammar {
             return Some(step);
         }
         let mut step = match draw.rng.u32(..100) {
+            percent if percent >= 100 - self.saves => saved(&mut draw, &mut self.has_directory),
             0..=7 => shared(&mut draw, self.language),
             _ => draw.one_of(self.language.productions()),
         };
+        if step.is_of_saved_session() {
+            if self.disturbs {
+                draw.disturb_saved(&mut step);
+            }
+            step.reading = draw.reading();
+            // Everything that a session has is to be there after a load, and is to be known before a save.
+            let (first, second) = if step.operation() == Some("load") {
+                (step, self.language.show_all())
+            } else if doubts > 1 {
+                (self.language.show_all(), step)
+            } else {
+                return Some(step);
+            };
+            self.next = Some(second);
+            return Some(first);
+        }
         if step.effects.contains(&Effect::Broken(true)) {
             self.next = Some(super::python::mend());
         }
@@ -60,6 +90,19 @@ impl Step {
     fn imports_package(&self) -> bool {
         self.code().is_some_and(|code| code.contains("asyncio"))
     }
+}
+
+/// A save or a load of the session, by the same worker or by a new one.
+fn saved(draw: &mut Draw<'_>, has_directory: &mut bool) -> Step {
+    let request = |op: &str| Request::Document(json!({"op": op, "file": "saved"}));
+    if draw.rng.bool() {
+        *has_directory = draw.rng.u32(..3) == 0;
+        let step = Step::of("op save", request("save"));
+        return if *has_directory { step.field("directory", true) } else { step };
+    }
+    let starts_worker = *has_directory || draw.rng.bool();
+    let kind = if starts_worker { "op load, new worker" } else { "op load" };
+    Step { starts_worker, ..Step::of(kind, request("load")).ends(Outcome::Ok, State::Restored) }
 }
 
 /// A request that is not a call.

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,6 +39,8 @@ pub(crate) struct Host {
     patience: Duration,
     /// The copy of a reader that a forked process has.
     copy: Option<File>,
+    /// The file of a saved session.
+    saved: PathBuf,
 }
 
 /// The worker's resources at one moment, both processes together.
@@ -48,8 +51,14 @@ pub(crate) struct Resources {
 }
 
 impl Host {
-    pub(crate) fn new(worker: Worker, patience: Duration) -> Self {
-        Self { worker, seq: 0, patience, copy: None }
+    pub(crate) fn new(worker: Worker, patience: Duration, saved: PathBuf) -> Self {
+        Self { worker, seq: 0, patience, copy: None, saved }
+    }
+
+    /// Ends the worker, and goes on with another one.
+    pub(crate) fn replace_worker(&mut self, worker: Worker, end: End) -> Result<(), Defect> {
+        let new = Self::new(worker, self.patience, self.saved.clone());
+        std::mem::replace(self, new).end(end)
     }
 
     /// Makes a call.
@@ -90,6 +99,9 @@ impl Host {
         match &step.request {
             Request::Document(document) => {
                 let mut document = document.clone();
+                if let Some(file) = document.get_mut("file") {
+                    *file = json!(self.saved);
+                }
                 document["seq"] = self.seq.into();
                 (document.to_string().into_bytes(), self.seq)
             }

@@ -52,6 +52,8 @@ pub struct Plan {
     pub languages: Vec<Language>,
     /// True if signals and time limits come at random moments.
     pub disturbs: bool,
+    /// Percentage of requests that save or load the session.
+    pub saves: u32,
     /// Number of sessions at once.
     pub jobs: usize,
     /// Number of rollouts after the sessions.
@@ -138,8 +140,13 @@ impl Plan {
     }
 
     fn run_session(&self, session: &Session) -> Run {
-        let mut grammar =
-            Grammar::new(session.frame.language, session.frame.seed, session.length, self.disturbs);
+        let mut grammar = Grammar::new(
+            session.frame.language,
+            session.frame.seed,
+            session.length,
+            self.disturbs,
+            self.saves,
+        );
         self.means.run(&session.frame, session.length, |doubts| grammar.next(doubts))
     }
 }

@@ -1,6 +1,7 @@
 //! The promises of the documentation about a session, call by call.
 
 use rlm_core::protocol::{Info, Outcome, Response, State};
+use rlm_core::saved::Contents;
 
 use super::defect::{Class, Defect};
 use super::frame::Language;
@@ -27,6 +28,20 @@ pub(crate) struct Model {
     /// Number of calls that an interrupt may still stop, because the host has sent one that did not stop its own: the process
     /// that passes it on may come to that only later.
     late_interrupt_calls: u32,
+    /// Number of workers so far.
+    workers: u32,
+    saved: Option<Saved>,
+}
+
+/// A session in a file.
+#[derive(Debug)]
+struct Saved {
+    worlds: Vec<World>,
+    executed: u64,
+    /// True if its directory is in the file.
+    has_directory: bool,
+    /// Number of the worker that saved it.
+    worker: u32,
 }
 
 impl Model {
@@ -38,6 +53,8 @@ impl Model {
             was_restored: false,
             late_signal: None,
             late_interrupt_calls: 0,
+            workers: 1,
+            saved: None,
         }
     }
 
@@ -48,8 +65,13 @@ impl Model {
 
     /// Compares a response with what may come, and keeps the states that it allows.
     pub(crate) fn take(&mut self, step: &Step, response: &Response) -> Result<(), Defect> {
-        if step.operation() == Some("execute") {
-            self.executed += 1;
+        if step.starts_worker {
+            *self = Self { workers: self.workers + 1, saved: self.saved.take(), ..Self::new(self.language) };
+        }
+        match (step.operation(), &self.saved) {
+            (Some("execute"), _) => self.executed += 1,
+            (Some("load"), Some(saved)) if response.outcome == Outcome::Ok => self.executed = saved.executed,
+            _ => {}
         }
         self.check_form(step, response)?;
         let response = &self.without_hint(step, response)?;
@@ -84,14 +106,23 @@ impl Model {
         }
         self.worlds = fitting;
         match step.disturbance {
-            Some(Disturbance::Kill(signal, _)) if response.state == State::Kept => {
+            Some(Disturbance::Kill(signal, _) | Disturbance::KillBefore(signal))
+                if response.state == State::Kept =>
+            {
                 self.late_signal = Some(signal)
             }
             Some(Disturbance::KillNew(_)) => self.late_signal = Some(libc::SIGKILL),
+            // A load that is refused does not look at the interpreter.
+            _ if step.operation() == Some("load") && response.state == State::Kept => {}
             _ if step.operation().is_some() => self.late_signal = None,
             _ => {}
         }
-        if step.operation() == Some("execute") {
+        if step.operation() == Some("save") && response.outcome == Outcome::Ok {
+            let has_directory = step.is_with_directory();
+            let (worlds, executed, worker) = (self.worlds.clone(), self.executed, self.workers);
+            self.saved = Some(Saved { worlds, executed, has_directory, worker });
+        }
+        if step.operation() == Some("execute") || step.is_of_saved_session() {
             let is_sent = matches!(step.disturbance, Some(Disturbance::Interrupt(_)));
             self.late_interrupt_calls = match response.outcome {
                 Outcome::Interrupted => 0,
@@ -107,9 +138,12 @@ impl Model {
         Ok(())
     }
 
-    /// The response as it was before the worker added the hint of a lost state to what a model sees.
+    /// The response as it was before the worker added to what a model sees: the hint of a lost state, the contents of a file.
     fn without_hint(&self, step: &Step, response: &Response) -> Result<Response, Defect> {
         let mut response = response.clone();
+        if step.is_of_saved_session() && response.outcome == Outcome::Ok {
+            self.check_told(&response.result.take().unwrap_or_default())?;
+        }
         if step.operation() != Some("execute") {
             return Ok(response);
         }
@@ -147,7 +181,7 @@ impl Model {
         if text.contains("__rlm") {
             return Err(Defect::new(Class::WrongOutput, "the output shows the driver".to_owned()));
         }
-        let is_lost = response.state != State::Kept && step.operation() != Some("reset");
+        let is_lost = response.state != State::Kept && !matches!(step.operation(), Some("reset" | "load"));
         if (is_lost || response.outcome == Outcome::TimedOut)
             && response.hint.as_deref().unwrap_or_default().is_empty()
         {
@@ -178,6 +212,16 @@ impl Model {
         Ok(())
     }
 
+    /// Checks what a save or a load tells: no value of a call may be left out.
+    fn check_told(&self, result: &str) -> Result<(), Defect> {
+        let told: Contents = serde_json::from_str(result)
+            .map_err(|error| Defect::new(Class::Damaged, format!("result {result:?}: {error}")))?;
+        match told.left_out.iter().find(|(name, _)| self.worlds.iter().any(|world| world.has(name))) {
+            Some(lost) => Err(Defect::new(Class::BrokenPromise, format!("left out: {lost:?}"))),
+            None => Ok(()),
+        }
+    }
+
     /// The states after a response with this ending, with the output where it is known.
     fn successors(
         &self,
@@ -189,6 +233,10 @@ impl Model {
         if step.operation() == Some("reset") {
             let fresh = World::new(self.language);
             return self.allow(step, response, &step.endings.clone()).map(|()| vec![(fresh, None)]);
+        }
+        if step.operation() == Some("load") && outcome == Outcome::Ok {
+            self.allow(step, response, &self.endings(world, step))?;
+            return Ok(self.loaded(response)?.into_iter().map(|world| (world, None)).collect());
         }
         let is_signalled = self.signals(step).next().is_some();
         // An ending that a signal may have caused says nothing about how much of the code has run.
@@ -243,6 +291,18 @@ impl Model {
         })
     }
 
+    /// The states after a load.
+    fn loaded(&self, response: &Response) -> Result<Vec<World>, Defect> {
+        let Some(Saved { worlds, has_directory, worker, .. }) = &self.saved else { return Ok(Vec::new()) };
+        let has_dir = !response.hint.as_deref().unwrap_or_default().contains("is not here");
+        let is_promised = *has_directory || *worker == self.workers || worlds.iter().all(World::is_at_home);
+        if is_promised && !has_dir {
+            let what = format!("the working directory: {:?}", response.hint);
+            return Err(Defect::new(Class::BrokenPromise, what));
+        }
+        Ok(worlds.iter().map(|world| world.loaded(has_dir)).collect())
+    }
+
     /// The call ran in a new interpreter. Its output may follow that of the old one's end.
     fn after_loss(&self, base: &World, step: &Step) -> (World, Option<Output>) {
         (base.after(&step.effects).0, None)
@@ -278,11 +338,21 @@ impl Model {
     /// All endings that are allowed in this state: the step's own, and those that its surroundings add.
     fn endings(&self, world: &World, step: &Step) -> Vec<Ending> {
         let mut endings = step.endings.clone();
-        let mut add = |outcome, state| endings.push(Ending { outcome, state, exit_code: None });
         let ended = match self.language {
             Language::Bash => Outcome::Exited,
             Language::Python => Outcome::Crashed,
         };
+        if step.operation() == Some("load") {
+            let is_for_others =
+                self.saved.as_ref().is_some_and(|saved| saved.has_directory && !step.starts_worker);
+            if self.saved.is_none() {
+                endings.clear();
+            }
+            if self.saved.is_none() || is_for_others || world.is_broken {
+                endings.push(Ending::new(Outcome::Error, State::Kept));
+            }
+        }
+        let mut add = |outcome, state| endings.push(Ending { outcome, state, exit_code: None });
         let is_short = step.timeout().is_some_and(|limit| limit < SHORT);
         let may_be_interrupted =
             self.late_interrupt_calls > 0 || matches!(step.disturbance, Some(Disturbance::Interrupt(_)));
@@ -317,6 +387,15 @@ impl Model {
                     // `exit` is refused, and fails.
                     add(Outcome::Exited, State::Restored);
                 }
+            }
+        }
+        if step.is_of_saved_session() {
+            stops
+                .iter()
+                .filter(|(may_stop, _)| *may_stop)
+                .for_each(|(_, outcome)| add(*outcome, State::Kept));
+            if world.is_broken || self.signals(step).next().is_some() {
+                add(Outcome::Error, State::Kept);
             }
         }
         for signal in self.signals(step) {

@@ -53,11 +53,12 @@ impl Means {
         length: usize,
         mut next: impl FnMut(usize) -> Option<Step>,
     ) -> Run {
-        let setup = match frame.language {
-            Language::Bash => Setup::bash(),
-            Language::Python => Setup::python_at(&self.python),
+        let start = || match frame.language {
+            Language::Bash => Setup::bash().start(),
+            Language::Python => Setup::python_at(&self.python).start(),
         };
-        let mut host = Host::new(setup.start(), self.patience);
+        let dir = tempfile::tempdir().expect("the directory for temporary files takes another one");
+        let mut host = Host::new(start(), self.patience, dir.path().join("saved"));
         let mut model = Model::new(frame.language);
         let mut run = Run {
             steps: Vec::new(),
@@ -76,7 +77,8 @@ impl Means {
             }
             run.steps.push(step.clone());
             let begun = Instant::now();
-            let called = host.call(&step);
+            let replaced = if step.starts_worker { host.replace_worker(start(), frame.end) } else { Ok(()) };
+            let called = replaced.and_then(|()| host.call(&step));
             let beyond =
                 begun.elapsed().saturating_sub(Duration::from_secs_f64(step.timeout().unwrap_or(0.0)));
             let shown = || match step.disturbance {

@@ -14,6 +14,9 @@ pub struct Step {
     /// The way the host reads the response.
     #[serde(default)]
     pub reading: Reading,
+    /// True if the session's worker ends before the request, which a new one gets.
+    #[serde(default)]
+    pub starts_worker: bool,
     /// The host's actions on the worker around the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance: Option<Disturbance>,
@@ -39,7 +42,7 @@ pub struct Step {
 /// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
-    /// A JSON object, which gets its `seq` when it is sent.
+    /// A JSON object, which gets its `seq` when it is sent, and a file in place of a `file`.
     Document(Value),
     /// Bytes in order, written as the characters U+0000 to U+00FF, and the `seq` of the answer.
     Bytes(String, i64),
@@ -158,6 +161,7 @@ impl Step {
             kind: kind.to_owned(),
             request,
             reading: Reading::default(),
+            starts_worker: false,
             disturbance: None,
             effects: Vec::new(),
             endings: vec![Ending::new(Outcome::Ok, State::Kept)],
@@ -208,6 +212,16 @@ impl Step {
         Self { is_output_free: true, ..self }
     }
 
+    /// True for a save or a load of the session.
+    pub(crate) fn is_of_saved_session(&self) -> bool {
+        matches!(self.operation(), Some("save" | "load"))
+    }
+
+    /// True for a save with the session's directory.
+    pub(crate) fn is_with_directory(&self) -> bool {
+        matches!(&self.request, Request::Document(document) if document["directory"] == true)
+    }
+
     /// The operation, or None if the request is malformed.
     pub(crate) fn operation(&self) -> Option<&str> {
         match &self.request {
@@ -249,7 +263,7 @@ impl Step {
 }
 
 impl Ending {
-    fn new(outcome: Outcome, state: State) -> Self {
+    pub(crate) fn new(outcome: Outcome, state: State) -> Self {
         Self { outcome, state, exit_code: None }
     }
 }

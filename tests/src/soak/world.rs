@@ -156,6 +156,33 @@ impl World {
         (world, said)
     }
 
+    /// The state of an interpreter that goes on with this one in another process, in the same working directory or at its session's
+    /// own. Not carried over are background programs, descriptors and, in Python, signal handlers.
+    pub(crate) fn loaded(&self, has_dir: bool) -> Self {
+        let mut world = Self::new(self.language);
+        world.values = self.values.clone();
+        world.values.retain(|name, _| {
+            !name.starts_with('!') || (self.language, &**name) == (Language::Bash, "!usr1")
+        });
+        world.answer = self.answer.clone();
+        if has_dir {
+            world.dir.clone_from(&self.dir);
+        }
+        (world.is_traced, world.is_strict) = (self.is_traced, self.is_strict);
+        world.at_exit.clone_from(&self.at_exit);
+        world
+    }
+
+    /// True if the name has a value.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
+    /// True if the working directory is the session's own.
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.dir.is_empty()
+    }
+
     /// The state of a new interpreter that has nothing but the answer and, for bash, the working directory.
     pub(crate) fn lost(&self) -> Self {
         let dir = match self.language {

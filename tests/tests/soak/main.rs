@@ -21,6 +21,7 @@ fn plan(language: Language) -> Plan {
         seed: 30,
         // A test of every run must not depend on the moment of a signal.
         disturbs: false,
+        saves: 3,
         languages: vec![language],
         jobs: 2,
         rollouts: 0,
@@ -45,6 +46,16 @@ fn bash_sessions_of_random_code_keep_every_promise() {
 #[test]
 fn python_sessions_of_random_code_keep_every_promise() {
     run(&Plan { calls: 1200, ..plan(Language::Python) });
+}
+
+#[test]
+fn saved_bash_sessions_of_random_code_go_on_with_all_that_is_promised() {
+    run(&Plan { calls: 240, saves: 30, ..plan(Language::Bash) });
+}
+
+#[test]
+fn saved_python_sessions_of_random_code_go_on_with_all_that_is_promised() {
+    run(&Plan { calls: 240, saves: 30, ..plan(Language::Python) });
 }
 
 #[test]

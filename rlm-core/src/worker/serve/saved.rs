@@ -67,11 +67,11 @@ impl Server<'_> {
             parts: Vec::new(),
         };
         let contents = header.contents.clone();
-        let (history, history_bytes) = self.history.file();
+        let (history, lines) = self.history.of_session();
         let state = session.state_file();
-        let mut parts = vec![(STATE, state, bytes), (HISTORY, history, history_bytes)];
+        let mut parts = vec![(STATE, state, 0..bytes), (HISTORY, history, lines)];
         if let Some((archive, _)) = &packed {
-            parts.push((DIRECTORY, archive, archive.metadata().map_or(0, |metadata| metadata.len())));
+            parts.push((DIRECTORY, archive, 0..archive.metadata().map_or(0, |metadata| metadata.len())));
         }
         match saved::write(&path, header, &parts) {
             Ok(bytes) => tell(&mut report, file, bytes, &contents)?,
@@ -154,7 +154,7 @@ impl Server<'_> {
         let mut contents = Contents { counts: header.contents.counts.clone(), ..Contents::default() };
         contents.left_out = report.saved.take().unwrap_or_default().1.left_out;
         tell(&mut report, file, bytes, &contents)?;
-        if let Err(error) = self.history.append_file(&history.0, history.1.unwrap_or(0)) {
+        if let Err(error) = self.history.append_loaded(&history.0, history.1.unwrap_or(0)) {
             notice.push(format!("the history lacks the saved session's calls: {}", with_causes(&error)));
         }
         // The line of this request says which worker goes on with them.
@@ -188,7 +188,8 @@ impl Server<'_> {
     fn place(&self, header: &Header) -> (PathBuf, Vec<String>) {
         let root = PathBuf::from(&self.facts.fs_root);
         let there = match header.cwd.strip_prefix(&header.fs_root) {
-            Ok(below) => root.join(below),
+            // Without a slash at the end, if it is the root itself.
+            Ok(below) => root.join(below).components().collect(),
             Err(_) => header.cwd.clone(),
         };
         if there.is_dir() {

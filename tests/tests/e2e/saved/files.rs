@@ -64,7 +64,7 @@ fn a_file_that_is_not_whole_is_refused(language: Language) {
     let header = Saved::open(&file).unwrap().header().clone();
     let mut junk = tempfile::tempfile().unwrap();
     junk.write_all(b"junk").unwrap();
-    saved::write(&file, header, &[(STATE, &junk, 4)]).unwrap();
+    saved::write(&file, header, &[(STATE, &junk, 0..4)]).unwrap();
     load_is_refused(&worker, &file, "this session is as it was");
     assert_eq!(
         worker

@@ -145,7 +145,9 @@ fn a_load_ends_what_the_session_has_started(language: Language) {
     crate::endings::start_programs(&mut worker, language);
     load(&worker, &file);
     assert_eq!(worker.processes().len(), 3, "{:?}", worker.processes());
-    assert_eq!(worker.output(language.pick("echo $x; jobs", "print(x)")), "1\n");
+    let here = worker.fs_root().display().to_string();
+    let show = language.pick("echo $x; jobs; echo \"$PWD\"", "import os; print(x); print(os.getcwd())");
+    assert_eq!(worker.output(show), format!("1\n{here}\n"));
 }
 
 fn a_session_is_saved_again_and_again(language: Language) {
@@ -159,9 +161,14 @@ fn a_session_is_saved_again_and_again(language: Language) {
         assert_eq!(worker.output(language.pick("up", "up()")), format!("{n}\n"));
         save(&worker, &file);
     }
-    // A state does not grow by itself; the history has a line for each call and operation.
-    let parts = Saved::open(&file).unwrap().header().parts.clone();
+    // A state does not grow by itself; the history has a line for each call and operation that led to it.
+    let saved = Saved::open(&file).unwrap();
+    let parts = &saved.header().parts;
     assert!(parts[0].bytes < first + 200, "{first}: {parts:?}");
+    let history = tempfile::NamedTempFile::new().unwrap();
+    saved.copy_part(rlm_core::saved::HISTORY, history.as_file()).unwrap();
+    let history = fs::read_to_string(history.path()).unwrap();
+    assert_eq!(history.lines().count(), 2 + 2 * 5, "{history}");
 }
 
 fn the_directory_goes_along_if_it_is_asked_for(language: Language) {
@@ -192,7 +199,7 @@ fn the_directory_goes_along_if_it_is_asked_for(language: Language) {
     let header = Saved::open(&file).unwrap().header().clone();
     let (junk, archive) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
     let bytes = Saved::open(&file).unwrap().copy_part(rlm_core::saved::DIRECTORY, &archive).unwrap().unwrap();
-    let parts = [(rlm_core::saved::STATE, &junk, 0), (rlm_core::saved::DIRECTORY, &archive, bytes)];
+    let parts = [(rlm_core::saved::STATE, &junk, 0..0), (rlm_core::saved::DIRECTORY, &archive, 0..bytes)];
     rlm_core::saved::write(&file, header, &parts).unwrap();
     let other = language.start();
     load_is_refused(&other, &file, "this session is as it was");

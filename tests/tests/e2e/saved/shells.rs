@@ -1,5 +1,6 @@
 //! A shell that goes on in another worker.
 
+use rlm_core::protocol::State;
 use rlm_tests::Worker;
 
 use super::{load, place, save};
@@ -15,7 +16,7 @@ fn a_shell_goes_on_with_everything_but_jobs_and_descriptors() {
         "f() { local l=1; echo \"f:$1:$l:$s\"; }; export -f f; g() { f \"$@\" | cat; }; alias greet='echo hello'",
         "shopt -s extglob nullglob; set -o pipefail -o noclobber; set -u; umask 027; set -- p1 'p 2' ''",
         "trap 'echo usr' USR1; trap 'echo err $?' ERR; trap 'echo bye' EXIT; PS1='> '; PROMPT_COMMAND=(one two); enable -n let",
-        "sleep 1000 & exec 7>file; RLM_CONTENT='the answer'; IFS=:",
+        "sleep 1000 & until [[ $(</proc/$!/comm) == sleep ]]; do :; done; exec 7>file; RLM_CONTENT='the answer'; IFS=:",
     ] {
         old.call(code);
     }
@@ -58,6 +59,34 @@ fn a_shell_goes_on_with_everything_but_jobs_and_descriptors() {
             ),
         ],
     );
+}
+
+#[test]
+fn large_arrays_and_old_values_go_on_as_they_are() {
+    let (_dir, file) = place();
+    let mut old = Worker::bash();
+    for code in [
+        "for ((n = 0; n < 3000; n++)); do a[n]=\"it's $n\"$'\\n\\x01\\xff'\"\\`é\\\\\"; done; unset 'a[7]'; a[99999]=far; readonly a",
+        "declare -A m; for ((n = 0; n < 3000; n++)); do m[\"k $n]\"]=\"v $n\"; done; numbers=({1..3000} 2+2); declare -ix numbers",
+        "low=ABC; declare -l low; sum=2+2; declare -i sum; few=(X y); declare -u few",
+    ] {
+        old.call(code);
+    }
+    let probe = "for n in \"${!m[@]}\"; do printf '%s\\n' \"$n=${m[$n]}\"; done | sort | cat - <(declare -p a numbers low sum few) | sha256sum; \
+                 printf '%s|' \"${a[6]}\" \"${a[8]-gone}\" \"${a[7]-gone}\" \"${a[99999]}\" \"${numbers[3000]}\" $low $sum ${few[*]}";
+    let before = old.output(probe);
+    assert!(
+        before.ends_with("\\|gone|far|2+2|ABC|2+2|X|y|") && before.contains("|it's 8\n\u{1}\u{fffd}`é\\|"),
+        "{before}"
+    );
+    save(&old, &file);
+    let mut new = Worker::bash();
+    load(&new, &file);
+    assert_eq!(new.output(probe), before);
+    // A shell that ends hands its state on in the same way.
+    assert_eq!(new.call("exit 3").state, State::Restored);
+    assert_eq!(new.output(probe), before);
+    assert_eq!(new.output("ls /proc/$$/fd | wc -l"), old.output("ls /proc/$$/fd | wc -l"));
 }
 
 #[test]

@@ -224,6 +224,14 @@ impl Exchange {
 
 /// Simulated clocks and every order of events. An exchange is plain data without threads or shared memory, so a loop over the
 /// orders covers everything; a model checker for threads has nothing to add.
+/// Removes the line of the driver that `set -v` shows if the code was aborted.
+pub(crate) fn remove_echo(text: &mut String, line: &str) {
+    if let Some(at) = text.rfind(line) {
+        let start = if text[..at].ends_with('\n') { at - 1 } else { at };
+        text.replace_range(start..at + line.len(), "");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,7 +24,7 @@ use rlm_core::worker::{
 use crate::code::{Appendable, Driver, Suffix, appendable, without_returns};
 use crate::completion::Word;
 use crate::driver::Call;
-use crate::exchange::{Exchange, ReportProgress, Task};
+use crate::exchange::{self, Exchange, ReportProgress, Task};
 use crate::ladder::{self, LADDER, Rung};
 use crate::report::{Report, Snapshot, UserState};
 use crate::restoration::Restoration;
@@ -318,7 +318,7 @@ impl Interpreter for BashSession {
         self.terminal.drain(&mut self.output, &mut later)?;
         (report.stdout, report.truncated.stdout) = std::mem::replace(&mut self.output, later).into_text();
         if let Some(line) = self.exchange.shown_line.take() {
-            remove_echo(&mut report.stdout, &line);
+            exchange::remove_echo(&mut report.stdout, &line);
         }
         Ok(())
     }
@@ -488,14 +488,6 @@ impl BashSession {
                 ..CallReport::new(stopped.unwrap_or(Outcome::Error), State::Kept)
             },
         }
-    }
-}
-
-/// Removes the line of the driver that `set -v` shows if the code was aborted.
-fn remove_echo(text: &mut String, line: &str) {
-    if let Some(at) = text.rfind(line) {
-        let start = if text[..at].ends_with('\n') { at - 1 } else { at };
-        text.replace_range(start..at + line.len(), "");
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Beginnings {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By the id of the question, with the number of attempts that have ended. Each goes with the last attempt.
+    /// Beginnings by the id of the question, with the number of attempts that have ended. Each goes with the last attempt.
     begun: HashMap<String, (Arc<OnceCell<Beginning>>, usize)>,
     /// The metrics of each beginning.
     metrics: Vec<Metrics>,
@@ -79,12 +79,12 @@ impl Beginnings {
         }
     }
 
-    /// What the beginnings have cost, in USD. None: the price of a model is unknown.
+    /// The cost of all beginnings, in USD. None: the price of a model is unknown.
     pub(super) fn cost_usd(&self) -> Option<f64> {
         self.state().metrics.iter().map(|metrics| metrics.cost_usd).sum()
     }
 
-    /// What ran once, and what that has saved; attempts that were done before do not count.
+    /// A line about the turns that ran once. Attempts that were done before do not count.
     pub(super) fn text(&self, attempts: usize) -> String {
         let state = self.state();
         let begun = state.metrics.len() as u64;

@@ -123,6 +123,7 @@ impl Cells {
         glue.set_item("DEFINITIONS", DEFINITIONS)?;
         glue.set_item("NOTEBOOK", NOTEBOOK)?;
         glue.set_item("CLASSES", CLASSES)?;
+        glue.set_item("COMPLETING", COMPLETING)?;
         glue.set_item("SAVING", SAVING)?;
         glue.set_item("LOADING", LOADING)?;
         evaluate(&code(py, GLUE, "<rlm>")?, &glue)?;
@@ -461,3 +462,6 @@ const CLASSES: &str = include_str!("classes.py");
 
 /// The part of it for cells with IPython's own syntax.
 const NOTEBOOK: &str = include_str!("notebook.py");
+
+/// The part of it for code that is being typed.
+const COMPLETING: &str = include_str!("completing.py");

@@ -224,12 +224,11 @@ extern "C" fn fork_and_end() -> libc::pid_t {
 /// Waits until the process that forked the copy has ended.
 fn wait_for_middle(middle: Pid) -> Result<(), Errno> {
     let mut status = 0;
-    // SAFETY: the pointer is to a live integer.
-    while let Err(errno) =
-        Errno::result(unsafe { libc::waitpid(middle.as_raw(), &raw mut status, libc::__WALL) })
-    {
-        if errno != Errno::EINTR {
-            return Err(errno);
+    loop {
+        // SAFETY: the pointer is to a live integer.
+        match Errno::result(unsafe { libc::waitpid(middle.as_raw(), &raw mut status, libc::__WALL) }) {
+            Err(Errno::EINTR) => {}
+            waited => break waited.map(drop)?,
         }
     }
     let code = libc::WEXITSTATUS(status);

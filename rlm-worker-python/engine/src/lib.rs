@@ -6,7 +6,7 @@
 //!
 //! * `session`: the loop. Start reading there.
 //! * `cell`: a cell, from its source to its value or exception. `glue.py`: the parts of it that are Python. `definitions.py`:
-//!   what new processes of `multiprocessing` get. `notebook.py`: Python for IPython's syntax. `compiled`:
+//!   what new processes of `multiprocessing` get. `notebook.py`: Python for IPython's syntax. `completing.py`: completion. `compiled`:
 //!   those parts as the build has compiled them. `quiet`: compiling without repeating a warning.
 //! * `answer`, `text`: the answer and other values as text, whatever a cell made of them.
 //! * `checkpoint`: copies of this process, which wait to take its place.

@@ -67,3 +67,21 @@ impl fmt::Display for Class {
         })
     }
 }
+
+/// True if the text begins and ends as another one does.
+pub(super) fn is_excerpt(whole: &str, excerpt: &str) -> bool {
+    const SURE: usize = 32;
+    let (whole, excerpt) = (whole.as_bytes(), excerpt.as_bytes());
+    excerpt.len() >= 2 * SURE
+        && whole[..SURE] == excerpt[..SURE]
+        && whole[whole.len() - SURE..] == excerpt[excerpt.len() - SURE..]
+}
+
+/// The beginning of a value's debug form.
+pub(super) fn cut(value: &(impl std::fmt::Debug + ?Sized)) -> String {
+    let text = format!("{value:?}");
+    match text.char_indices().nth(300) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

@@ -3,7 +3,7 @@
 use rlm_core::protocol::{Info, Outcome, Response, State};
 use rlm_core::saved::Contents;
 
-use super::defect::{Class, Defect};
+use super::defect::{Class, Defect, cut, is_excerpt};
 use super::frame::Language;
 use super::step::{Disturbance, Effect, Ending, Step};
 use super::world::{Output, World};
@@ -493,22 +493,4 @@ impl Model {
 
 fn ending(response: &Response) -> (Outcome, State) {
     (response.outcome, response.state)
-}
-
-/// True if the text begins and ends as another one does.
-fn is_excerpt(whole: &str, excerpt: &str) -> bool {
-    const SURE: usize = 32;
-    let (whole, excerpt) = (whole.as_bytes(), excerpt.as_bytes());
-    excerpt.len() >= 2 * SURE
-        && whole[..SURE] == excerpt[..SURE]
-        && whole[whole.len() - SURE..] == excerpt[excerpt.len() - SURE..]
-}
-
-/// The beginning of a value's debug form.
-fn cut(value: &(impl std::fmt::Debug + ?Sized)) -> String {
-    let text = format!("{value:?}");
-    match text.char_indices().nth(300) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
 }

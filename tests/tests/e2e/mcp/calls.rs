@@ -52,6 +52,8 @@ async fn a_cancelled_call_is_interrupted_and_the_session_goes_on() {
     let first = served.begin("bash", json!({"code": UNTIL_GO})).await;
     let second = served.begin("bash", json!({"code": "touch bad"})).await;
     second.cancel(None).await.unwrap();
+    // The server has read that once it answers this.
+    served.client.list_all_tools().await.unwrap();
     std::fs::write(served.root().join("go"), "").unwrap();
     first.await_response().await.unwrap();
     assert_eq!(served.output("bash", "ls").await, "go\n");

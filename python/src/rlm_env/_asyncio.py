@@ -121,7 +121,7 @@ class AsyncSession(BaseSession):
             saved = await self.save(file, directory=directory is not None)
             if saved.outcome != "ok":
                 raise BranchError(f"the session cannot branch: {saved.hint}")
-            branch = self._new_branch(directory)
+            branch: AsyncSession = self._new_branch(directory)
             try:
                 await branch.start()
                 branch._take_state(saved, await branch.load(file))

@@ -120,7 +120,7 @@ class Session(BaseSession):
             saved = self.save(file, directory=directory is not None)
             if saved.outcome != "ok":
                 raise BranchError(f"the session cannot branch: {saved.hint}")
-            branch = self._new_branch(directory)
+            branch: Session = self._new_branch(directory)
             try:
                 branch.start()
                 branch._take_state(saved, branch.load(file))

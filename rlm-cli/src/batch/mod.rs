@@ -164,6 +164,11 @@ impl Batch {
         events: Option<Arc<Events>>,
         record: Option<Record>,
     ) -> anyhow::Result<ExitCode> {
+        if self.branch_at.is_some() && template.messages_in_context {
+            refuse!(
+                "--branch-at cannot be had with messages_in_context: the conversation is a file of the directory then"
+            );
+        }
         let begun = Instant::now();
         let (mut results, done) = open(self.results.as_ref(), self.sync, events.is_some())?;
         template.shared_ledger = self.ledger(&host, done.results.values().map(|done| &done.rollout));

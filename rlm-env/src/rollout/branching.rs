@@ -70,6 +70,7 @@ async fn keep(driver: &mut RolloutDriver<'_>, begun: Instant) -> Result<Prefix, 
     if saved.outcome != Outcome::Ok {
         return Err(format!("the session cannot be saved: {}", saved.hint.unwrap_or_default()));
     }
+    let time = driver.config.prefix.as_ref().map_or(driver.config.limits.timeout, |prefix| prefix.time_left);
     Ok(Prefix {
         id: driver.config.id.clone(),
         turns: driver.conversation.turn(),
@@ -80,7 +81,7 @@ async fn keep(driver: &mut RolloutDriver<'_>, begun: Instant) -> Result<Prefix, 
         directory: driver.workspace.fs_path().to_owned(),
         files: driver.files.clone(),
         left: driver.registered.ledger.snapshot().left,
-        time_left: driver.config.limits.timeout.map(|limit| limit.saturating_sub(begun.elapsed())),
+        time_left: time.map(|limit| limit.saturating_sub(begun.elapsed())),
         place,
     })
 }

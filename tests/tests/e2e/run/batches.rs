@@ -401,3 +401,27 @@ fn attempts_go_on_from_one_beginning_that_is_run_once() {
     let indent = |id: &str| line(id).find(id).unwrap();
     assert!(indent("1-2") > indent("1-beginning"), "{tree}");
 }
+
+#[test]
+fn attempts_with_the_conversation_in_their_directory_have_no_beginning_together() {
+    let place = Place::new();
+    let model = answering("x");
+    let model = ScriptedModel::start([model]);
+    let args = [
+        "run",
+        "a?",
+        "--attempts",
+        "2",
+        "--branch-at",
+        "1",
+        "--set",
+        "messages_in_context=true",
+        "--context",
+        "",
+    ];
+    let output = ask(&place, &model, &args);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let words = text(&output.stderr);
+    assert!(words.contains("--branch-at cannot be had with messages_in_context"), "{words}");
+    assert_eq!(model.finish().len(), 0);
+}

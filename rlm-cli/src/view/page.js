@@ -178,7 +178,8 @@ function cell(row, column) {
         }
         return td;
     }
-    const kind = column.name === "state" ? (row.is_answered ? "good" : row.has_ended ? "bad" : "notice") : column.isNumber ? "number" : "words";
+    const isBad = row.has_ended && row.state !== "branched";
+    const kind = column.name === "state" ? (row.is_answered ? "good" : isBad ? "bad" : "notice") : column.isNumber ? "number" : "words";
     const td = make("td", { class: kind, "data-column": column.name }, column.shown(row));
     const track = barOf(row, column);
     if (track)

@@ -222,8 +222,6 @@ impl Exchange {
     }
 }
 
-/// Simulated clocks and every order of events. An exchange is plain data without threads or shared memory, so a loop over the
-/// orders covers everything; a model checker for threads has nothing to add.
 /// Removes the line of the driver that `set -v` shows if the code was aborted.
 pub(crate) fn remove_echo(text: &mut String, line: &str) {
     if let Some(at) = text.rfind(line) {
@@ -232,6 +230,8 @@ pub(crate) fn remove_echo(text: &mut String, line: &str) {
     }
 }
 
+/// Simulated clocks and every order of events. An exchange is plain data without threads or shared memory, so a loop over the
+/// orders covers everything; a model checker for threads has nothing to add.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,8 @@
 //! * [`session`]: calls, restarts, the end of a session. Start reading there.
 //! * `driver`: the shell code around a call, with its `.bash` files. `code`: guesses about code without parsing it.
 //! * `shell`: the process and its pipes. `terminal`: the pseudo-terminal. `ladder`: stopping a call.
-//! * `completion`: the word that is being typed. `restoration`: the text for a new shell. `report`: the shell's report on itself. `variables`: the values that it can be given.
+//! * `completion`: the word that is being typed. `restoration`: the text for a new shell. `report`: the shell's report on itself.
+//!   `variables`: the values that it can be given.
 //! * [`tools`]: root tools as functions, which run the program `rlm-root-tool`.
 //!
 //! When the shell dies, the call says so, and a new shell takes over the state that the old one could save. When the

@@ -30,7 +30,7 @@ Options:
   -V, --version      print the version
 
 Environment: RLM_EXEC_TIMEOUT, RLM_MAX_OUTPUT_BYTES, RLM_HOST_PID, RLM_TERM, RLM_COLUMNS, RLM_ROWS, RLM_PASS_ENV,
-RLM_BASH, and the root-tool variables, which are passed on to the session.
+RLM_BASH, RLM_CHECKPOINT, and the root-tool variables, which are passed on to the session.
 
 Limits of the session's resources, off by default: RLM_LIMIT_PROCESSES, RLM_LIMIT_MEMORY and RLM_LIMIT_FILE_SIZE
 (bytes), RLM_LIMIT_CPU (seconds); RLM_CGROUP, the cgroup for them.

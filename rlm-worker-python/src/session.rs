@@ -287,17 +287,16 @@ impl PythonSession {
         Ok(())
     }
 
-    /// Has the copy that waits go on in place of the dead interpreter. False if there is none, or it cannot.
+    /// Wakes the copy that waits, which takes the place of the dead interpreter. Returns false if no copy waits, or if it cannot.
     fn take_over(&mut self, events: &Events) -> Result<bool, Exit> {
+        let nonce = self.begin(Task::TakeOver);
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(false) };
         let Some(copy) = checkpoints.take(events)? else { return Ok(false) };
         self.pipes.renew()?;
-        self.process = copy;
-        let nonce = self.begin(Task::TakeOver);
         let command =
             Command { nonce, task: Task::TakeOver, payload_bytes: 0, written_bytes: 0, max_result_bytes: 0 };
-        let Some(checkpoints) = &self.checkpoints else { return Ok(false) };
-        checkpoints.call(&self.process, command)?;
+        checkpoints.call(&copy, command)?;
+        self.process = copy;
         let outputs = std::mem::replace(&mut self.outputs, Outputs::new(self.config.max_output_bytes));
         let program = self.config.python.program.clone();
         let taken_over = wait_until_ready_within(TAKE_OVER_LIMIT, self, &program, events);

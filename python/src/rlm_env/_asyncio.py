@@ -10,11 +10,11 @@ from typing import Any
 
 from ._core import Result, Steps
 from ._documents import Info, Response
-from ._errors import BranchError, UsageError
+from ._errors import UsageError
 from ._files import PrivateDirectory
 from ._link import now
 from ._models import Spending
-from ._session import BaseSession
+from ._session import BaseSession, handed_on
 from ._tool_server import ToolServer
 
 
@@ -113,23 +113,16 @@ class AsyncSession(BaseSession):
 
         Raises BranchError if the state cannot be handed on; nothing is left of the branch then.
         """
-        if directory is not None:
-            os.makedirs(directory, exist_ok=True)
-        place = PrivateDirectory()
-        try:
-            file = f"{place.path}/state"
-            saved = await self.save(file, directory=directory is not None)
-            if saved.outcome != "ok":
-                raise BranchError(f"the session cannot branch: {saved.hint}")
+        with PrivateDirectory() as place:
+            file = f"{place}/state"
+            saved = handed_on(await self.save(file, directory=directory is not None))
             branch: AsyncSession = self._new_branch(directory)
             try:
                 await branch.start()
-                branch._take_state(saved, await branch.load(file))
+                branch._has_loaded(saved, await branch.load(file))
             except BaseException:
                 await branch.close()
                 raise
-        finally:
-            place.remove()
         return branch
 
     async def info(self) -> Info:

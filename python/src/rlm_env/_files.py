@@ -77,6 +77,12 @@ class PrivateDirectory:
             self._host.release()
             raise
 
+    def __enter__(self) -> str:
+        return self.path
+
+    def __exit__(self, *_error: object) -> None:
+        self.remove()
+
     def remove(self) -> None:
         """Removes this directory with its contents, and with the last one the directory of the process."""
         _remove_tree(self.path)

@@ -19,6 +19,13 @@ from ._rootd import Rootd
 from ._tools import AnyTool, tools_of
 
 
+def handed_on(response: Response) -> Response:
+    """The response to a save or load. Raises BranchError if it has not succeeded."""
+    if response.outcome != "ok":
+        raise BranchError(f"the session cannot branch: {response.hint}")
+    return response
+
+
 class BaseSession:
     """The attributes of a session, and its end without `close`. A session does not pickle."""
 
@@ -48,14 +55,15 @@ class BaseSession:
 
     def _new_branch(self, directory: str | os.PathLike[str] | None) -> Any:
         """A session with this one's settings and functions, in a directory that may be another."""
-        fs_root = self.config.fs_root if directory is None else directory
+        fs_root = self.config.fs_root
+        if directory is not None:
+            os.makedirs(directory, exist_ok=True)
+            fs_root = directory
         config = dataclasses.replace(self.config, fs_root=fs_root, control_dir=None)
         return type(self)(config, tools=self._tools.values(), models=self._models)
 
-    def _take_state(self, saved: Response, loaded: Response) -> None:
-        if loaded.outcome != "ok":
-            raise BranchError(f"the session cannot branch: {loaded.hint}")
-        hints = [hint for hint in (saved.hint, loaded.hint) if hint]
+    def _has_loaded(self, saved: Response, loaded: Response) -> None:
+        hints = [hint for hint in (saved.hint, handed_on(loaded).hint) if hint]
         self.branched = dataclasses.replace(loaded, hint="; ".join(hints) or None)
 
     def _rootd(self) -> Rootd:

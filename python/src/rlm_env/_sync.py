@@ -10,11 +10,11 @@ from typing import Any
 
 from ._core import Result, Steps
 from ._documents import Info, Response
-from ._errors import BranchError, StartError, UsageError
+from ._errors import StartError, UsageError
 from ._files import PrivateDirectory
 from ._link import now
 from ._models import Spending
-from ._session import BaseSession
+from ._session import BaseSession, handed_on
 from ._tool_server import ThreadedToolServer
 
 
@@ -112,23 +112,16 @@ class Session(BaseSession):
 
         Raises BranchError if the state cannot be handed on; nothing is left of the branch then.
         """
-        if directory is not None:
-            os.makedirs(directory, exist_ok=True)
-        place = PrivateDirectory()
-        try:
-            file = f"{place.path}/state"
-            saved = self.save(file, directory=directory is not None)
-            if saved.outcome != "ok":
-                raise BranchError(f"the session cannot branch: {saved.hint}")
+        with PrivateDirectory() as place:
+            file = f"{place}/state"
+            saved = handed_on(self.save(file, directory=directory is not None))
             branch: Session = self._new_branch(directory)
             try:
                 branch.start()
-                branch._take_state(saved, branch.load(file))
+                branch._has_loaded(saved, branch.load(file))
             except BaseException:
                 branch.close()
                 raise
-        finally:
-            place.remove()
         return branch
 
     def info(self) -> Info:

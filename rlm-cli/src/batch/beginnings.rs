@@ -70,11 +70,9 @@ impl Beginnings {
 
     fn attempt_ended(&self, question: &str) {
         let mut state = self.state();
-        let ended = state.begun.get_mut(question).map_or(0, |(_, ended)| {
-            *ended += 1;
-            *ended
-        });
-        if ended == self.attempts {
+        let Some((_, ended)) = state.begun.get_mut(question) else { return };
+        *ended += 1;
+        if *ended == self.attempts {
             state.begun.remove(question);
         }
     }
@@ -90,14 +88,14 @@ impl Beginnings {
         let begun = state.metrics.len() as u64;
         let turns: u64 = state.metrics.iter().map(|metrics| metrics.root_llm_turns).sum();
         let spent: u64 = state.metrics.iter().map(tokens).sum();
-        let times = (attempts as f64 / begun.max(1) as f64 - 1.0).max(0.0);
+        let saved = spent * (attempts as u64).saturating_sub(begun) / begun.max(1);
         format!(
             "rlm: {} of {} ran once for {}: {} tokens, and {} tokens saved",
             counted(begun, "beginning"),
             counted(turns, "turn"),
             counted(attempts as u64, "attempt"),
             grouped(spent),
-            grouped((spent as f64 * times) as u64)
+            grouped(saved)
         )
     }
 

@@ -204,11 +204,23 @@ pub fn started_since(pid: Pid, moment: BootTime) -> bool {
 /// Resident memory of a process in bytes; 0 if it has ended.
 #[must_use]
 pub fn resident_bytes(pid: Pid) -> u64 {
+    memory(pid)[0]
+}
+
+/// Resident memory of a process that is not a file's, in bytes; 0 if it has ended.
+#[must_use]
+pub fn own_bytes(pid: Pid) -> u64 {
+    let [resident, of_files] = memory(pid);
+    resident.saturating_sub(of_files)
+}
+
+/// Resident memory of a process, and the part of it that is files', in bytes.
+fn memory(pid: Pid) -> [u64; 2] {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    let pages = statm.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    let mut fields = statm.split_ascii_whitespace().skip(1).map(|pages| pages.parse::<u64>().unwrap_or(0));
     // SAFETY: a plain integer.
     let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0);
-    pages.unwrap_or(0) * page
+    std::array::from_fn(|_| fields.next().unwrap_or(0) * page)
 }
 
 fn parse_pid(text: &str) -> Option<Pid> {

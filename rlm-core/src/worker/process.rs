@@ -61,7 +61,7 @@ impl Process {
     /// A process that has become a child of this one when its parent ended.
     ///
     /// # Errors
-    /// There is no such process.
+    /// No process has this id.
     pub fn adopt(pid: Pid) -> io::Result<Self> {
         Ok(Self { pid, pidfd: sys::pidfd(pid)?, status: Cell::new(None) })
     }

@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rlm_core::error::with_causes;
-use rlm_core::protocol::Outcome;
 
 use super::config::{Control, RolloutConfig, RolloutResult};
 use super::driver::{End, RolloutDriver};
 use super::host::{Host, Parts};
-use super::prefix::{Prefix, state_in};
-use crate::files::PrivateDir;
+use super::prefix::Prefix;
 use crate::terms::StopReason;
 
 impl Host {
@@ -39,6 +37,11 @@ impl Parts {
             Ok(rollout) => rollout,
             Err(result) => return (*result, None),
         };
+        if config.messages_in_context {
+            let error = "a rollout with its conversation in the working directory cannot branch";
+            rollout.last = End::setup_failed(error.to_owned());
+            return (rollout.end().await, None);
+        }
         let begun = Instant::now();
         rollout.driver.pause_at = Some(turns);
         rollout.last = rollout.driver.answer(control).await;
@@ -55,22 +58,9 @@ impl Parts {
 
 /// Keeps what a rollout needs to go on.
 async fn keep(driver: &mut RolloutDriver<'_>, begun: Instant) -> Result<Prefix, String> {
-    if driver.config.messages_in_context {
-        return Err("a rollout with its conversation in the working directory cannot branch".to_owned());
-    }
-    let place =
-        PrivateDir::create().map_err(|error| format!("cannot make a directory for the state: {error}"))?;
-    let state = state_in(&place);
-    let saved = match &driver.config.working_dir {
-        // Shared by all that work there.
-        Some(_) => driver.session.save(&state).await,
-        None => driver.session.save_with_directory(&state).await,
-    };
-    let saved = saved.map_err(|error| with_causes(&error))?;
-    if saved.outcome != Outcome::Ok {
-        return Err(format!("the session cannot be saved: {}", saved.hint.unwrap_or_default()));
-    }
-    let time = driver.config.prefix.as_ref().map_or(driver.config.limits.timeout, |prefix| prefix.time_left);
+    // A working directory of somebody else is shared by all that work there.
+    let has_directory = driver.config.working_dir.is_none();
+    let (state, _) = driver.session.hand_on(has_directory).await.map_err(|error| with_causes(&error))?;
     Ok(Prefix {
         id: driver.config.id.clone(),
         turns: driver.conversation.turn(),
@@ -81,7 +71,7 @@ async fn keep(driver: &mut RolloutDriver<'_>, begun: Instant) -> Result<Prefix, 
         directory: driver.workspace.fs_path().to_owned(),
         files: driver.files.clone(),
         left: driver.registered.ledger.snapshot().left,
-        time_left: time.map(|limit| limit.saturating_sub(begun.elapsed())),
-        place,
+        time_left: driver.config.timeout().map(|limit| limit.saturating_sub(begun.elapsed())),
+        state,
     })
 }

@@ -5,8 +5,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rlm_rootd::{Ledger, RootModel, SubLlmOptions, Tool};
+use rlm_rootd::{Budget, Ledger, RootModel, SubLlmOptions, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use tokio_util::sync::CancellationToken;
@@ -163,6 +164,16 @@ impl RolloutConfig {
             prefix: None,
             sinks: Vec::new(),
         }
+    }
+
+    /// The time limit of the rollout, or what its beginning has left of it.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        self.prefix.as_ref().map_or(self.limits.timeout, |prefix| prefix.time_left)
+    }
+
+    /// The budget of the rollout, or what its beginning has left of it.
+    pub(super) fn budget(&self) -> Budget {
+        self.prefix.as_ref().map_or(self.limits.budget, |prefix| prefix.budget())
     }
 }
 

@@ -7,14 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlm_core::error::with_causes;
-use rlm_core::protocol::Outcome;
 use rlm_rootd::{Budget, Left};
 
 use super::conversation::Messages;
 use super::progress::Progress;
-use crate::files::PrivateDir;
-use crate::session::Session;
+use crate::session::HandedOn;
 use crate::terms::CallForm;
 use crate::workspace::Summary;
 
@@ -33,8 +30,7 @@ pub struct Prefix {
     /// The rest of the rollout's budget and of its time.
     pub(super) left: Left,
     pub(super) time_left: Option<Duration>,
-    /// The directory of the session's file.
-    pub(super) place: PrivateDir,
+    pub(super) state: HandedOn,
 }
 
 impl Prefix {
@@ -56,18 +52,6 @@ impl Prefix {
         Budget { calls, tokens, completion_tokens, cost_usd }
     }
 
-    /// Has a new session go on with the state of the beginning.
-    ///
-    /// # Errors
-    /// A sentence that says why it cannot.
-    pub(super) async fn load(&self, session: &mut Session) -> Result<(), String> {
-        let loaded = session.load(state_in(&self.place)).await.map_err(|error| with_causes(&error))?;
-        if loaded.outcome == Outcome::Ok {
-            return Ok(());
-        }
-        Err(format!("the session of {} cannot be loaded: {}", self.id, loaded.hint.unwrap_or_default()))
-    }
-
     /// A notice of the directory in which a rollout goes on, if the conversation has named that of the beginning.
     pub(super) fn notice_of_directory(&self, new: &Path) -> Option<String> {
         let old = self.directory.to_string_lossy();
@@ -75,9 +59,4 @@ impl Prefix {
             format!("The working directory is {} now, with all of its files; {old} is gone.", new.display())
         })
     }
-}
-
-/// The file of the session, in its directory.
-pub(super) fn state_in(place: &PrivateDir) -> PathBuf {
-    place.path().join("state")
 }

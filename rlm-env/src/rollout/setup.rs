@@ -178,8 +178,7 @@ impl<'a> Setup<'a, '_> {
         let Directory { workspace, files, transcript } = &directory;
         let (under_way, call_clock) = (Arc::<UnderWay>::default(), CallClock::default());
         let prefix = config.prefix.as_deref();
-        let timeout = prefix.map_or(config.limits.timeout, |prefix| prefix.time_left);
-        let start_clock = || Clock::start(timeout);
+        let start_clock = || Clock::start(config.timeout());
         under_way.works_until(self.control, clock.unwrap_or_else(start_clock).end());
         let shown = Shown::new(&config.images)?;
         let root_tools = self.root_tools(workspace, &under_way, &call_clock, &shown)?;
@@ -210,7 +209,7 @@ impl<'a> Setup<'a, '_> {
         };
         let mut session = Session::start(session).await.map_err(|error| with_causes(&error))?;
         if let Some(prefix) = prefix {
-            prefix.load(&mut session).await?;
+            session.take_over(&prefix.state).await.map_err(|error| with_causes(&error))?;
         }
         let interceptor = self.interceptor(&registered).map_err(|error| with_causes(&error))?;
         let started = self.started(registered.registration.tools.clone(), Some(files));
@@ -330,7 +329,7 @@ impl<'a> Setup<'a, '_> {
         let config = rlm_rootd::RolloutConfig {
             tools,
             tool_time_limit: self.tool_time_limit(),
-            budget: self.config.prefix.as_ref().map_or(self.config.limits.budget, |prefix| prefix.budget()),
+            budget: self.config.budget(),
             shared_ledger: self.config.shared_ledger.clone(),
             sub_llm,
             ..rlm_rootd::RolloutConfig::default()

@@ -28,6 +28,16 @@ pub struct Branch {
     pub loaded: Response,
 }
 
+/// The state of a session, for others that go on with it: a file in a private directory.
+#[derive(Debug)]
+pub(crate) struct HandedOn(PrivateDir);
+
+impl HandedOn {
+    fn file(&self) -> PathBuf {
+        self.0.path().join("state")
+    }
+}
+
 impl Session {
     /// Begins another session with the state of this one, by way of a [saved session](Self::save): variables, answer, history and
     /// number of calls. It has the settings of this one, a control directory of its own, and its own end. This session goes on.
@@ -36,35 +46,40 @@ impl Session {
     /// As for [`Self::start`] and [`Self::save`]. [`SessionError::Branch`] if the state could not be saved or loaded. Nothing of the
     /// branch is left then, and this session is as it was.
     pub async fn branch(&mut self, directory: &BranchDirectory) -> Result<Branch, SessionError> {
-        let config = SessionConfig { control_dir: None, clock: CallClock::default(), ..self.config.clone() };
-        let (config, is_copied) = match directory {
-            BranchDirectory::Shared => (config, false),
-            BranchDirectory::Copied(copy) => (SessionConfig { fs_root: copy.clone(), ..config }, true),
-        };
-        self.branch_into(config, is_copied).await
+        let mut config =
+            SessionConfig { control_dir: None, clock: CallClock::default(), ..self.config.clone() };
+        if let BranchDirectory::Copied(copy) = directory {
+            config.fs_root.clone_from(copy);
+        }
+        let (state, saved) = self.hand_on(*directory != BranchDirectory::Shared).await?;
+        let mut session = Self::start(config).await?;
+        let loaded = session.take_over(&state).await?;
+        Ok(Branch { session, saved, loaded })
     }
 
-    /// Like [`Self::branch`], with these settings. `copies_files`: into their working directory, which must be empty.
+    /// Saves the state for other sessions, with the directory or without.
     ///
     /// # Errors
-    /// As for [`Self::branch`].
-    pub async fn branch_into(
-        &mut self,
-        config: SessionConfig,
-        copies_files: bool,
-    ) -> Result<Branch, SessionError> {
-        let place =
-            PrivateDir::create().map_err(io_error("make a private directory for the state of the branch"))?;
-        let file = place.path().join("state");
-        let saved = self.save_to(&file, copies_files).await?;
-        if saved.outcome != Outcome::Ok {
-            return Err(SessionError::Branch(saved.hint.unwrap_or_default()));
-        }
-        let mut session = Self::start(config).await?;
-        let loaded = session.load(&file).await?;
-        if loaded.outcome != Outcome::Ok {
-            return Err(SessionError::Branch(loaded.hint.unwrap_or_default()));
-        }
-        Ok(Branch { session, saved, loaded })
+    /// As for [`Self::save`]. [`SessionError::Branch`] if nothing was saved.
+    pub(crate) async fn hand_on(&mut self, directory: bool) -> Result<(HandedOn, Response), SessionError> {
+        let place = PrivateDir::create().map_err(io_error("make a private directory for the state"))?;
+        let state = HandedOn(place);
+        let saved = self.save_to(&state.file(), directory).await?;
+        Ok((state, succeeded(saved)?))
+    }
+
+    /// Goes on with the state that another session has handed on.
+    ///
+    /// # Errors
+    /// As for [`Self::load`]. [`SessionError::Branch`] if it cannot be loaded.
+    pub(crate) async fn take_over(&mut self, state: &HandedOn) -> Result<Response, SessionError> {
+        succeeded(self.load(state.file()).await?)
+    }
+}
+
+fn succeeded(response: Response) -> Result<Response, SessionError> {
+    match response.outcome {
+        Outcome::Ok => Ok(response),
+        _ => Err(SessionError::Branch(response.hint.unwrap_or_default())),
     }
 }

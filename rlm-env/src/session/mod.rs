@@ -35,6 +35,7 @@ pub use rlm_core::protocol::{
 };
 use tokio::time::{timeout, timeout_at};
 
+pub(crate) use self::branch::HandedOn;
 pub use self::branch::{Branch, BranchDirectory};
 pub use self::clock::{CallClock, StandStill};
 pub use self::config::{Call, SessionConfig};

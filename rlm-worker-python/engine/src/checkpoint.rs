@@ -6,8 +6,8 @@
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -16,7 +16,8 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid, setsid};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use rlm_core::sys::tie_to_parent;
+use rlm_core::sys::{errno_of, tie_to_parent};
+use rlm_core::worker::descendants::own_bytes;
 use rlm_worker_python::wire::{Announcement, Command, CopySettings, LOST_STATUS};
 
 use crate::{pipes, signals};
@@ -44,7 +45,7 @@ impl Copies {
         Ok(Self { settings, count_threads, supervisor: getppid(), failure: None })
     }
 
-    /// The reason why there is no copy after this cell. It stays the same as long as the obstacle does.
+    /// The reason why no copy can be taken now, in the same words for as long as it lasts.
     pub(crate) fn obstacle(&self, py: Python<'_>) -> Option<String> {
         if let Some(errno) = self.failure {
             return Some(format!("the process could not be copied after the call before ({})", errno.desc()));
@@ -53,7 +54,7 @@ impl Copies {
         if threads > 0 {
             return Some("a thread that a cell started is alive, and a copy would not have it".to_owned());
         }
-        if own_memory() > self.settings.max_bytes {
+        if own_bytes(Pid::this()) > self.settings.max_bytes {
             let limit = self.settings.max_bytes >> 20;
             return Some(format!("the interpreter has more memory than checkpoints may have, {limit} MiB"));
         }
@@ -69,10 +70,10 @@ impl Copies {
     /// Leaves a copy of this process. Returns None here, and in the copy, which waits in this function, the command by which it takes
     /// over. Python does not know that yet.
     pub(crate) fn take(&mut self, number: u64) -> Option<Command> {
-        let (mut settled, settling) = match pipe() {
+        let (mut settled, settling) = match io::pipe() {
             Ok(ends) => ends,
-            Err(errno) => {
-                self.failure = Some(errno);
+            Err(error) => {
+                self.failure = Some(errno_of(&error));
                 return None;
             }
         };
@@ -101,7 +102,7 @@ impl Copies {
     }
 
     /// Waits, in the copy, until it has to take over.
-    fn wait(&self, number: u64, settling: File, original: Pid) -> Command {
+    fn wait(&self, number: u64, settling: PipeWriter, original: Pid) -> Command {
         let mut files = Vec::new();
         let mut prepare = || -> io::Result<File> {
             // A signal to the session's process group does not end its copy.
@@ -156,16 +157,6 @@ impl Copies {
 pub(crate) fn begin_child() {
     // SAFETY: the process is a fork of one that called `PyOS_BeforeFork`, in the same thread.
     unsafe { ffi::PyOS_AfterFork_Child() };
-}
-
-/// The ends of a pipe, for reading and writing.
-fn pipe() -> Result<(File, File), Errno> {
-    let mut ends = [0; 2];
-    // SAFETY: the pointer is to two live integers, and nothing else owns the descriptors that the kernel makes.
-    unsafe {
-        Errno::result(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC))?;
-        Ok((File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])))
-    }
 }
 
 /// Has another process fork the copy, and end. Returns the process id of that one, which is a child; in the copy, 0; or the number of an
@@ -236,7 +227,7 @@ fn wait_for_middle(middle: Pid) -> Result<(), Errno> {
 }
 
 /// Waits until the copy says that it is in its place.
-fn wait_until_settled(settled: &mut File) -> Result<(), Errno> {
+fn wait_until_settled(settled: &mut PipeReader) -> Result<(), Errno> {
     let mut fd = libc::pollfd { fd: settled.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: the pointer is to a live struct, of which there is one.
     match Errno::result(unsafe { libc::poll(&raw mut fd, 1, SETTLE_LIMIT) })? {
@@ -350,14 +341,4 @@ fn holds_lock() -> bool {
         let mut fields = lock.split_ascii_whitespace().skip_while(|field| *field != "WRITE");
         fields.next().is_some() && fields.next() == Some(&pid)
     })
-}
-
-/// Memory of this process that is not a file's, in bytes; 0 if the kernel does not tell.
-fn own_memory() -> u64 {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let mut fields = statm.split_ascii_whitespace().skip(1).filter_map(|field| field.parse::<u64>().ok());
-    let (resident, shared) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
-    // SAFETY: a plain integer.
-    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0);
-    resident.saturating_sub(shared) * page
 }

@@ -29,7 +29,7 @@ def complete(namespace, code):
 
 
 def static_attribute(value, name):
-    """An attribute that can be read without running code of the session. AttributeError if there is none."""
+    """An attribute that can be read without running code of the session. Raises AttributeError without one."""
     from inspect import getattr_static
     from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 

@@ -391,6 +391,7 @@ fn an_interpreter_and_its_copy_that_die_together_leave_a_session_that_works() {
             children(worker.server()).into_iter().filter(|pid| *pid != interpreter).collect();
         kill(interpreter, Signal::SIGKILL).unwrap();
         let seq = worker.send_call("'x' in globals()", json!({}));
+        // Each round hits another moment of the copy's call, of which nothing outside tells.
         std::thread::sleep(std::time::Duration::from_micros(round * 50));
         for copy in copies {
             let _gone = kill(copy, Signal::SIGKILL);

@@ -18,8 +18,9 @@ from .._asyncio import AsyncSession
 from .._config import SessionConfig
 from .._core import INTERRUPT_INTERVAL, Result, check_variables
 from .._documents import Info, Response
-from .._errors import BranchError, EndedError, SessionError, StartError, UsageError
+from .._errors import EndedError, SessionError, StartError, UsageError
 from .._files import PrivateDirectory
+from .._session import handed_on
 from .._tools import AnyTool, Tool
 from ._failures import constructor_error, first_line
 from ._functions import Functions, attached, check_pickles, declared, tools_apart
@@ -117,28 +118,18 @@ class _Session:
 
     async def save_state(self, directory: bool) -> bytes:
         """The session's state, as the bytes of a saved session."""
-        place = PrivateDirectory()
-        try:
-            file = f"{place.path}/state"
-            saved = await self._in_use(self._session.save(file, directory=directory))
-            if saved.outcome != "ok":
-                raise BranchError(f"the session cannot branch: {saved.hint}")
+        with PrivateDirectory() as place:
+            file = f"{place}/state"
+            handed_on(await self._in_use(self._session.save(file, directory=directory)))
             with open(file, "rb") as state:
                 return state.read()
-        finally:
-            place.remove()
 
     async def load_state(self, state: bytes) -> None:
-        place = PrivateDirectory()
-        try:
-            file = f"{place.path}/state"
+        with PrivateDirectory() as place:
+            file = f"{place}/state"
             with open(file, "wb") as copy:
                 copy.write(state)
-            loaded = await self._in_use(self._session.load(file))
-            if loaded.outcome != "ok":
-                raise BranchError(f"the session cannot branch: {loaded.hint}")
-        finally:
-            place.remove()
+            handed_on(await self._in_use(self._session.load(file)))
 
     async def interrupt(self, keys: Collection[str] = ()) -> None:
         """Interrupts the running call: with keys, only these, also where one comes later."""

@@ -15,6 +15,7 @@ use rlm_env::{Call, Session, SessionConfig};
 use crate::arguments::ExecOptions;
 use crate::config::Settings;
 use crate::environment::Environment;
+use crate::fork_server::Sessions;
 use crate::live::LivePrinter;
 use crate::session_tools::SessionTools;
 use crate::signals::{INTERRUPTED, interrupted};
@@ -36,7 +37,10 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
         check_size(code).with_context(|| format!("call {}", at + 1))?;
     }
     let settings = Settings::load(&options.settings.0, environment)?;
-    let environment = &settings.for_sessions(environment);
+    let python = options.session.python().map(Path::to_owned);
+    let for_sessions = settings.for_sessions(environment);
+    let sessions = Sessions::start(&settings, &for_sessions, options.session.language(), python);
+    let environment = &sessions.environment;
     let mut config = worker::session_config(&options.session, environment)?;
     let printer = (!options.json).then(|| Arc::new(LivePrinter::default()));
     // The lines that intercepted calls print come before the code's.

@@ -13,6 +13,7 @@ mod environment;
 mod evaluation;
 mod exec;
 mod files;
+mod fork_server;
 mod help;
 mod live;
 mod lock;

@@ -5,7 +5,7 @@ mod lines;
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use crate::arguments::ReplOptions;
 use crate::config::Settings;
 use crate::environment::Environment;
 use crate::exec::{check_size, notice};
+use crate::fork_server::Sessions;
 use crate::live::LivePrinter;
 use crate::session_tools::SessionTools;
 use crate::signals::interrupted;
@@ -32,7 +33,10 @@ pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::R
     crate::standard_output::require()?;
     let language = options.session.language();
     let settings = Settings::load(&options.settings.0, environment)?;
-    let environment = &settings.for_sessions(environment);
+    let python = options.session.python().map(Path::to_owned);
+    let for_sessions = settings.for_sessions(environment);
+    let sessions = Sessions::start(&settings, &for_sessions, language, python);
+    let environment = &sessions.environment;
     let mut config = worker::session_config(&options.session, environment)?;
     let printer = Arc::new(LivePrinter::default());
     config.output = Some(printer.clone());

@@ -67,6 +67,11 @@ pub const FINAL_FUNCTIONS: &str = "RLM_FINAL_FUNCTIONS";
 /// `1`, or most bytes of memory: a session whose interpreter dies goes on as it was before the call.
 pub const CHECKPOINT: &str = "RLM_CHECKPOINT";
 
+/// Name of the fork server from which Python sessions come.
+pub const FORK_SERVER_NAME: &str = "RLM_FORK_SERVER_NAME";
+/// Modules that a fork server imports before its first session, separated by commas or spaces.
+pub const PYTHON_PRELOAD: &str = "RLM_PYTHON_PRELOAD";
+
 /// `full`, `try` or `off`: what of the host a session can reach.
 pub const CONFINE: &str = "RLM_CONFINE";
 /// Paths that a confined session can read besides its own, with colons between them.
@@ -93,7 +98,7 @@ pub const SESSION_NAMES: [&str; 9] = [
 ];
 
 /// The `RLM_*` names that configure a worker, and that a person may have set for it.
-const WORKER_NAMES: [&str; 22] = [
+const WORKER_NAMES: [&str; 24] = [
     BIN_DIR,
     MAX_OUTPUT_BYTES,
     LIMIT_PROCESSES,
@@ -116,6 +121,8 @@ const WORKER_NAMES: [&str; 22] = [
     FS_JAIL,
     FINAL_FUNCTIONS,
     CHECKPOINT,
+    FORK_SERVER_NAME,
+    PYTHON_PRELOAD,
 ];
 
 /// The variables that a worker needs to find its interpreter.

@@ -44,7 +44,7 @@ pub use rollout::{
     StopReason,
 };
 pub use root_tool::Tool;
-pub use session::{Call, Response, Session, SessionConfig, SessionError};
+pub use session::{Call, ForkServer, ForkServerError, Response, Session, SessionConfig, SessionError};
 pub use tool::{SessionTool, SessionToolConfig};
 
 /// Items for the `rlm` command alone. Nothing here is a promise.

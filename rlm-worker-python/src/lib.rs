@@ -8,18 +8,22 @@
 //! * [`session`]: calls, restarts. Start reading there.
 //! * [`wire`]: messages between supervisor and engine.
 //! * [`python`]: the choice of a Python. `process`: its process. `boot.py`: its first lines.
+//! * `worker`: the command line. [`fork_server`]: the process that interpreters can be forked from.
 //! * `ladder`: stopping a cell. `checkpoint`: copies of the interpreter that wait to take its place.
 //!
 //! This is not a security sandbox: cells run with the worker's rights.
 
 mod checkpoint;
+pub mod fork_server;
 mod ladder;
 mod process;
 pub mod python;
 pub mod session;
 pub mod tools;
 pub mod wire;
+mod worker;
 
-pub use process::{ENGINE, StartError};
+pub use process::{ENGINE, Fork, Place, StartError};
 pub use python::{Python, PythonError};
 pub use session::{PythonConfig, PythonSession};
+pub use worker::PythonWorker;

@@ -1,5 +1,6 @@
 //! The interpreter process, and the pipes and files between it and the worker.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,6 +13,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Pid, pipe2, read, write};
 use rlm_core::sys::waiting_bytes;
 use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
+use rlm_core::worker::resources::Entry;
 use rlm_core::worker::{HeadTail, LiveOutput, Process, ResourceLimits, descendants};
 
 use crate::wire::{Command, PipePaths};
@@ -20,7 +22,7 @@ use crate::wire::{Command, PipePaths};
 pub const ENGINE: &str = "librlm_cell_engine.so";
 
 /// The interpreter's first lines of code.
-const BOOT: &str = include_str!("boot.py");
+pub(crate) const BOOT: &str = include_str!("boot.py");
 
 /// A payload file larger than this is truncated after the call to free its memory.
 const KEEP_PAYLOAD_BYTES: usize = 256 << 10;
@@ -51,6 +53,15 @@ pub enum StartError {
     Start {
         /// Path of the program.
         python: PathBuf,
+        /// Working directory.
+        cwd: PathBuf,
+        /// Error of the system.
+        #[source]
+        source: io::Error,
+    },
+    /// The process cannot be forked.
+    #[error("cannot fork an interpreter in {}", cwd.display())]
+    Fork {
         /// Working directory.
         cwd: PathBuf,
         /// Error of the system.
@@ -216,16 +227,14 @@ fn read_at_most(
 pub(crate) fn start(
     python: &Path,
     engine: &Path,
-    env: &[(std::ffi::OsString, std::ffi::OsString)],
+    env: &[(OsString, OsString)],
     resource_limits: &ResourceLimits,
-    pipes: &Pipes,
+    paths: PipePaths,
     cwd: &Path,
 ) -> Result<Process, StartError> {
     if !engine.is_file() {
         return Err(StartError::NoEngine { engine: engine.to_owned() });
     }
-    pipes.renew().map_err(|errno| StartError::Pipes(errno.into()))?;
-    let paths = pipes.paths();
     let open = |path: &str| File::options().write(true).open(path).map_err(StartError::Pipes);
     let (stdout, stderr) = (open(&paths.stdout)?, open(&paths.stderr)?);
     let mut command = Program::new(python);
@@ -243,6 +252,34 @@ pub(crate) fn start(
     // SAFETY: nothing runs between fork and exec.
     let started = unsafe { Process::spawn(&mut command, resource_limits, || Ok(())) };
     started.map_err(|source| StartError::Start { python: python.to_owned(), cwd: cwd.to_owned(), source })
+}
+
+/// A function that forks an interpreter from this process, and returns its process id. It never returns in the new one.
+pub type Fork = fn(&Place<'_>) -> io::Result<Pid>;
+
+/// The place of an interpreter that is forked.
+#[derive(Debug)]
+pub struct Place<'a> {
+    /// The pipes to this process.
+    pub paths: &'a PipePaths,
+    /// Environment of the session, complete.
+    pub env: &'a [(OsString, OsString)],
+    /// Working directory.
+    pub cwd: &'a Path,
+    /// The way to the session's limits.
+    pub entry: Entry,
+}
+
+/// Forks an interpreter in a directory.
+pub(crate) fn fork(
+    fork: Fork,
+    env: &[(OsString, OsString)],
+    resource_limits: &ResourceLimits,
+    paths: &PipePaths,
+    cwd: &Path,
+) -> Result<Process, StartError> {
+    let start = || Process::adopt(fork(&Place { paths, env, cwd, entry: resource_limits.entry()? })?);
+    start().map_err(|source| StartError::Fork { cwd: cwd.to_owned(), source })
 }
 
 /// An identity of the program that a process runs: its addresses, which change when it executes another one. None if

@@ -20,7 +20,7 @@ use rlm_core::worker::{
 
 use crate::checkpoint::Checkpoints;
 use crate::ladder::{self, LADDER, Rung};
-use crate::process::{self, Outputs, Pipes, StartError};
+use crate::process::{self, Fork, Outputs, Pipes, StartError};
 use crate::python::Python;
 use crate::wire::{Command, LOST_STATUS, Report, Saved, Setup, Task};
 
@@ -37,6 +37,8 @@ pub struct PythonConfig {
     pub python: Python,
     /// Path of the cell engine.
     pub engine: PathBuf,
+    /// Forks interpreters from this process, in place of starting the program.
+    pub fork: Option<Fork>,
     /// Environment of the session, complete.
     pub env: Vec<(OsString, OsString)>,
     /// Limits of the session's processes.
@@ -466,5 +468,11 @@ fn code_and_written(call: &Execute) -> (Cow<'_, [u8]>, usize) {
 }
 
 fn start(config: &PythonConfig, pipes: &Pipes, cwd: &Path) -> Result<Process, StartError> {
-    process::start(&config.python.program, &config.engine, &config.env, &config.resource_limits, pipes, cwd)
+    pipes.renew().map_err(|errno| StartError::Pipes(errno.into()))?;
+    let paths = pipes.paths();
+    let limits = &config.resource_limits;
+    match config.fork {
+        Some(fork) => process::fork(fork, &config.env, limits, &paths, cwd),
+        None => process::start(&config.python.program, &config.engine, &config.env, limits, paths, cwd),
+    }
 }

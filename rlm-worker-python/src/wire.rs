@@ -23,7 +23,7 @@ pub fn hard_stop_signal() -> i32 {
 pub const LOST_STATUS: i32 = 121;
 
 /// Paths of the engine's pipes and files, passed as arguments in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PipePaths {
     /// Pipe from which commands are read.
     pub commands: String,

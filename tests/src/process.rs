@@ -59,6 +59,17 @@ pub fn children(pid: Pid) -> Vec<Pid> {
     list.split_ascii_whitespace().map(|child| Pid::from_raw(child.parse().unwrap())).collect()
 }
 
+/// A process that has this file open.
+#[must_use]
+pub(crate) fn process_with_open(file: &Path) -> Option<Pid> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw));
+    pids.into_iter().find(|pid| {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        descriptors.into_iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == file))
+    })
+}
+
 /// Number of open descriptors of a process of a worker, without those of response FIFOs, of which a server that is idle has at
 /// most four, and a guard none.
 #[must_use]

@@ -20,7 +20,7 @@ use rlm_core::protocol::{Context, Info, Outcome, Response, State};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::{assert_no_marked_process, children, marked_processes, marking};
+use crate::process::{assert_no_marked_process, children, marked_processes, marking, process_with_open};
 use crate::wait::{end_of, holds_within, read_to_end, wait_readable, wait_until};
 use crate::{AT_ONCE, PATIENCE, default_python, program, variable};
 
@@ -176,10 +176,11 @@ impl Worker {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap())
     }
 
-    /// The process that serves: the guard's child.
+    /// The process that serves: the guard's child, or that of a fork server, which has the command FIFO open.
     #[must_use]
     pub fn server(&self) -> Pid {
-        children(self.pid())[0]
+        let child = children(self.pid()).first().copied();
+        child.unwrap_or_else(|| process_with_open(&self.control.command_fifo()).expect("it serves"))
     }
 
     /// The shell or the Python interpreter.

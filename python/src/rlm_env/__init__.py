@@ -33,6 +33,7 @@ from ._documents import (
     Usage,
 )
 from ._errors import BranchError, EndedError, ProtocolError, SessionError, StartError, UsageError
+from ._fork_server import ForkServer
 from ._models import Budget, ChatModel, Models, Spending
 from ._programs import find_program
 from ._sync import Session
@@ -75,6 +76,7 @@ __all__ = [
     "BranchError",
     "EndedError",
     "Event",
+    "ForkServer",
     "Info",
     "Language",
     "LeftOut",

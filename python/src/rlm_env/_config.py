@@ -39,6 +39,8 @@ _WORKER_NAMES = (
     "RLM_FS_JAIL",
     "RLM_FINAL_FUNCTIONS",
     "RLM_CHECKPOINT",
+    "RLM_FORK_SERVER_NAME",
+    "RLM_PYTHON_PRELOAD",
 )
 
 
@@ -54,6 +56,8 @@ class SessionConfig:
     language: Language = field(default="bash", kw_only=True)
     python: str | os.PathLike[str] | None = field(default=None, kw_only=True)
     """The interpreter of a Python session. None: `RLM_PYTHON` of `env`, else the interpreter of this program."""
+    fork_server: str | None = field(default=None, kw_only=True)
+    """The `name` of a `ForkServer`, for Python sessions. None: `RLM_FORK_SERVER_NAME` of `env`."""
     control_dir: str | os.PathLike[str] | None = field(default=None, kw_only=True)
     """The control directory, which must exist. None: a private one, removed with the session."""
     env: Mapping[str, str] | None = field(default=None, kw_only=True)
@@ -76,6 +80,8 @@ class SessionConfig:
     def __post_init__(self) -> None:
         if self.language not in ("bash", "python"):
             raise ValueError(f'language must be "bash" or "python", not {self.language!r}')
+        if self.fork_server is not None and not isinstance(self.fork_server, str):
+            raise TypeError(f"fork_server must be the name of a ForkServer, not {self.fork_server!r}")
         if self.confine is not None and self.confine not in get_args(Confine):
             raise ValueError(f"confine must be one of {', '.join(get_args(Confine))}, or None, not {self.confine!r}")
         for name in ("fs_root", "python", "control_dir", "worker"):
@@ -103,6 +109,8 @@ class SessionConfig:
             variables["RLM_PYTHON"] = os.fspath(self.python)
         elif self.language == "python" and sys.executable:
             variables.setdefault("RLM_PYTHON", sys.executable)
+        if self.fork_server is not None:
+            variables["RLM_FORK_SERVER_NAME"] = self.fork_server
         if self.confine is not None:
             variables["RLM_CONFINE"] = self.confine
         return variables

@@ -75,6 +75,9 @@ class Settings(TypedDict, total=False):
     confine_read: Sequence[Path]
     confine_write: Sequence[Path]
     confine_tmp: int | str
+    checkpoint: bool | int | str
+    fork_server: bool
+    python_preload: Sequence[str]
     max_depth: int
     depth_models: Sequence[str]
     child_tools: Sequence[str]

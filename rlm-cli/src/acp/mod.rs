@@ -42,7 +42,7 @@ use self::convert::{SNAPSHOT, declared, failure, invalid, snapshot, text_of, unk
 use self::edges::Edges;
 use self::session::{Plan, Prompt};
 use crate::arguments::{AcpOptions, Permissions};
-use crate::config::table::MODEL;
+use crate::config::table::{LANGUAGE, MODEL, PYTHON};
 use crate::config::{AnySetting as _, Flags, Settings};
 use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
@@ -74,6 +74,9 @@ pub(crate) fn run(options: &AcpOptions, environment: &Environment) -> anyhow::Re
     // A mistake in the settings ends the agent at its start. The model may come with a session.
     let settings = Settings::load(&options.settings, environment)?;
     hide_from_others()?;
+    let (language, python) = (settings.value(&LANGUAGE), settings.get(&PYTHON));
+    let forked = crate::fork_server::Sessions::start(&settings, environment, language, python);
+    let environment = &forked.environment;
     let log = crate::mcp::log::start("warn,rmcp=off")?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let ended = runtime.block_on(async {

@@ -294,6 +294,16 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
     if names.iter().any(String::is_empty) { Err("expected names".to_owned()) } else { Ok(names) }
 }
 
+/// Names of Python modules, with commas, spaces or line breaks between them, as a worker takes them.
+pub(super) fn modules(text: &str) -> Result<Vec<String>, String> {
+    let modules: Vec<String> = rlm_core::env::list(text).map(str::to_owned).collect();
+    let is_module = |name: &String| name.split('.').all(rlm_core::ids::is_identifier);
+    match modules.iter().find(|name| !is_module(name)) {
+        Some(name) => Err(format!("expected names of Python modules, and `{name}` is none")),
+        None => Ok(modules),
+    }
+}
+
 /// A JSON object.
 pub(super) fn fields(text: &str) -> Result<Fields, String> {
     serde_json::from_str(text)

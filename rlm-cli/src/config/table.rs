@@ -11,7 +11,7 @@ use rlm_rootd::{Api, ServerRules};
 use super::contents;
 use super::setting::{
     AnySetting, Effect, Fields, Form, Setting, any_text, bytes, call_seconds, checkpoint, count, fields,
-    flag, headers, names, parsed, path, paths, patterns, seconds, setting, some_text, usd, whole,
+    flag, headers, modules, names, parsed, path, paths, patterns, seconds, setting, some_text, usd, whole,
 };
 
 /// Defines the settings, and [`ALL`] of them.
@@ -191,6 +191,14 @@ settings! {
                which a copy is kept; true is 256M")
         .example("true");
 
+    FORK_SERVER: bool = setting("fork_server", "BOOL", Form::Flag, Effect::Nothing, flag)
+        .help("Fork the interpreters of Python sessions from one that is ready, instead of starting each; confined sessions are started")
+        .default("false");
+    PYTHON_PRELOAD: Vec<String> = setting("python_preload", "MODULE", Form::List, Effect::Nothing, modules)
+        .variable(rlm_core::env::PYTHON_PRELOAD)
+        .help("A module that the fork server imports before its first session, for all of them; implies `fork_server`")
+        .example("[\"numpy\", \"pandas\"]");
+
     SUB_PARALLELISM: usize = setting("sub_parallelism", "N", Form::Number, Effect::Nothing, count)
         .variable(rlm_core::env::MAX_SUB_LLM_PARALLELISM)
         .help("Parallel requests of `llm_batch`, per rollout")
@@ -247,16 +255,18 @@ pub(crate) static COMMON: [&str; 8] =
     ["model", "base_url", "python", "max_turns", "budget_usd", "confine", "tools", "mcp"];
 
 /// The settings of sessions themselves.
-pub(crate) static OF_SESSIONS: [&dyn AnySetting; 5] =
-    [&CONFINE, &CONFINE_READ, &CONFINE_WRITE, &CONFINE_TMP, &CHECKPOINT];
+pub(crate) static OF_SESSIONS: [&dyn AnySetting; 7] =
+    [&CONFINE, &CONFINE_READ, &CONFINE_WRITE, &CONFINE_TMP, &CHECKPOINT, &FORK_SERVER, &PYTHON_PRELOAD];
 
 /// The settings of sessions, root tools and their model.
-pub(crate) static OF_TOOLS: [&dyn AnySetting; 28] = [
+pub(crate) static OF_TOOLS: [&dyn AnySetting; 30] = [
     &CONFINE,
     &CONFINE_READ,
     &CONFINE_WRITE,
     &CONFINE_TMP,
     &CHECKPOINT,
+    &FORK_SERVER,
+    &PYTHON_PRELOAD,
     &TOOLS,
     &MCP,
     &MODEL,
@@ -345,6 +355,7 @@ mod tests {
             env::CONFINE_WRITE,
             env::CONFINE_TMP,
             env::CHECKPOINT,
+            env::PYTHON_PRELOAD,
         ];
         let others = [
             env::ROOT_TOOL_URL,

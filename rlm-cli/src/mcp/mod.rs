@@ -35,6 +35,7 @@ use crate::config::Settings;
 use crate::config::table::CONFINE;
 use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
+use crate::fork_server;
 use crate::rollouts::{hide_from_others, python_variable};
 use crate::signals::AnyEndSignal;
 use crate::worker;
@@ -53,7 +54,10 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&options.settings.0, environment)?;
-    let environment = &settings.for_sessions(environment);
+    let python = options.python.clone().flatten();
+    let for_sessions = settings.for_sessions(environment);
+    let sessions = fork_server::Sessions::start(&settings, &for_sessions, ReplLanguage::Python, python);
+    let environment = &sessions.environment;
     let listen = options.listen.map(|address| Listen::new(address, environment)).transpose()?;
     let servers = Arc::new(servers(options, settings, environment)?);
     hide_from_others()?;

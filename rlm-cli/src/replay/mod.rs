@@ -14,6 +14,7 @@ use crate::arguments::ReplayOptions;
 use crate::config::Settings;
 use crate::config::table::PYTHON;
 use crate::environment::Environment;
+use crate::fork_server::Sessions;
 use crate::mcp_servers::DeclaredServers;
 use crate::rollouts::{context_filter, hide_from_others, left_out_words, live_tools, python_variable};
 use crate::script::open;
@@ -46,6 +47,8 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
     // The worker resolves a relative path in another directory.
     let python = options.python.clone().flatten().or_else(|| settings.get(&PYTHON));
     let names_python = python.is_some();
+    let sessions = Sessions::start(&settings, environment, past.language, python.clone());
+    let environment = &sessions.environment;
     let mut variables = environment.to_list();
     for (name, value) in python_variable(python.map(absolute_unless_name)) {
         rlm_core::env::set(&mut variables, name, value);

@@ -23,11 +23,14 @@ use self::question::{print_answer, print_line, until_end};
 use crate::arguments::{BatchOptions, ProgressLevel, RunOptions};
 use crate::batch::Plan;
 use crate::config::Settings;
-use crate::config::table::{MAX_CONTEXT_BYTES, MAX_RECORDED_RUNS, MAX_TURNS, SYNC_RESULTS, TRAJECTORY};
+use crate::config::table::{
+    MAX_CONTEXT_BYTES, MAX_RECORDED_RUNS, MAX_TURNS, PYTHON, SYNC_RESULTS, TRAJECTORY,
+};
 use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
 use crate::evaluation::{Evaluation, Provenance, RunResult};
 use crate::files::is_one_file;
+use crate::fork_server::Sessions;
 use crate::rollouts::{
     Events, GivenContext, LeftOutNotices, Progress, Requests, Setup, WaitNotices, can_draw, close,
     ending_words, hide_from_others, new_id, progress_level, status,
@@ -84,6 +87,10 @@ pub(crate) fn run(
         setup.rollout.sinks.push(Arc::new(WaitNotices(warnings.clone())));
     }
     hide_from_others()?;
+    let language = setup.rollout.language;
+    let sessions =
+        Sessions::start(&settings, &settings.for_sessions(environment), language, settings.get(&PYTHON));
+    setup.host.env = sessions.environment.to_list();
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let level = progress_level(options, environment);
     let draws = level != ProgressLevel::None && can_draw(environment);

@@ -106,6 +106,31 @@ pub fn end_all_but(keep: &[Pid]) {
     }
 }
 
+/// Ends every child of this process but these, and what is below it, by the [`STOP_LADDER`], and reaps it.
+pub fn end_orphans(keep: &[Pid]) {
+    let orphans = || children(Pid::this()).into_iter().filter(|pid| !keep.contains(pid));
+    for (signal, limit) in STOP_LADDER {
+        let deadline = Instant::now() + limit;
+        let mut signalled = Vec::new();
+        loop {
+            let alive: Vec<Pid> = orphans().filter(|pid| matches!(try_reap(*pid), Ok(None))).collect();
+            if alive.is_empty() {
+                return;
+            }
+            for pid in alive.into_iter().flat_map(|pid| [vec![pid], below(pid)].concat()) {
+                if signal == Signal::SIGKILL || !signalled.contains(&pid) {
+                    signalled.push(pid);
+                    let _gone_already = kill(pid, signal).and_then(|()| kill(pid, Signal::SIGCONT));
+                }
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+            wait_for_child(RESIGNAL);
+        }
+    }
+}
+
 /// Waits for at most `limit` until a child changes state. SIGCHLD is blocked, and is consumed here.
 fn wait_for_child(limit: Duration) {
     // SAFETY: an empty set is initialised by sigemptyset before it is used; both pointers are to live locals.

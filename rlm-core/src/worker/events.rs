@@ -42,6 +42,8 @@ pub struct Above {
     guard_fd: Result<OwnedFd, Errno>,
     /// The server is the first process of new namespaces.
     pub is_in_namespaces: bool,
+    /// The server is a child of a fork server.
+    is_forked: bool,
 }
 
 impl Above {
@@ -55,6 +57,20 @@ impl Above {
             host: host.map(sys::pidfd),
             guard_fd: sys::pidfd(Pid::this()),
             is_in_namespaces: false,
+            is_forked: false,
+        }
+    }
+
+    /// The processes above a server that a fork server has forked: this process.
+    pub(super) fn of_forked(guard: Pid, host: Option<Pid>, forwarding: ForwardFlag) -> Self {
+        Self {
+            guard,
+            forwarding,
+            status: File::open(format!("/proc/{guard}/status")).ok(),
+            host: host.map(sys::pidfd),
+            guard_fd: sys::pidfd(guard),
+            is_in_namespaces: false,
+            is_forked: true,
         }
     }
 
@@ -95,6 +111,8 @@ const EACH_CHANGE: libc::c_uint = 0x8000_001c;
 pub struct Events {
     signals: SignalFd,
     host: Option<OwnedFd>,
+    /// The guard of a server that is no child of it, and learns of its death here.
+    guard_fd: Option<OwnedFd>,
     /// `/proc/PID/status` of the guard, which passes signals on.
     guard: Option<File>,
     forwarding: ForwardFlag,
@@ -129,8 +147,14 @@ impl Events {
             Err(Errno::ESRCH) => return Err(Exit::HostGone),
             Err(errno) => return Err(errno.into()),
         };
-        let Above { status, forwarding, is_in_namespaces, .. } = above;
-        Ok(Self { signals, host, guard: status, forwarding, is_in_namespaces, change: Cell::new(false) })
+        let Above { status, forwarding, is_in_namespaces, is_forked, guard_fd, .. } = above;
+        let guard_fd = match guard_fd {
+            Ok(guard) if is_forked => Some(guard),
+            Err(_gone) if is_forked => return Err(Exit::Signalled(Signal::SIGTERM)),
+            _ => None,
+        };
+        let change = Cell::new(false);
+        Ok(Self { signals, host, guard_fd, guard: status, forwarding, is_in_namespaces, change })
     }
 
     /// Waits until one of `fds` is ready or the deadline has passed.
@@ -143,16 +167,21 @@ impl Events {
         deadline: Option<Instant>,
     ) -> Result<Wake, Exit> {
         let given = fds.len();
-        let own = [Some(self.signals.as_fd()), self.host.as_ref().map(AsFd::as_fd)];
-        fds.extend(own.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
+        let above = [&self.host, &self.guard_fd].into_iter().flatten();
+        fds.extend(above.map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
         match poll(&mut fds, sys::timeout_until(deadline)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
         let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
         let (given, own) = fds.split_at(given);
-        if own.get(1).is_some_and(is_ready) {
+        let mut above = own[1..].iter();
+        if self.host.is_some() && above.next().is_some_and(is_ready) {
             return Err(Exit::HostGone);
+        }
+        if above.next().is_some_and(is_ready) {
+            return Err(Exit::Signalled(Signal::SIGTERM));
         }
         let signalled = is_ready(&own[0]);
         let ready = given.iter().map(is_ready).collect();

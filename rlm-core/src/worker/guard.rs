@@ -12,11 +12,13 @@
 //! A confined server is the first process of its own namespaces: whatever ends it, the kernel ends all that it started. So it
 //! gets SIGKILL when the guard dies.
 //!
+//! Where a [fork server](super::fork_server) forks the server, it is the subreaper above it, and cleans up after it.
+//!
 //! Without confinement, only a SIGKILL to both at once leaves the cleanup to the kernel: the shell dies by its parent-death
 //! signal, jobs on the terminal get SIGHUP, and jobs that ignore SIGHUP (`nohup`, `setsid`) survive.
 
 use std::fs;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -32,6 +34,7 @@ use nix::unistd::{ForkResult, Gid, Pid, Uid, fork, getgid, getuid, setsid};
 
 use super::confine::{self, Failed, Relay};
 use super::events::{self, Above};
+use super::fork_server::Forked;
 use super::{ForwardFlag, descendants};
 use crate::memory;
 use crate::protocol::{Confine, ConfinementLevel};
@@ -41,18 +44,19 @@ use crate::sys;
 /// [`crate::limits::SHUTDOWN_LIMIT`] by the time that the guard's own sweep takes.
 const SERVER_GRACE: Duration = Duration::from_millis(1700);
 
-/// Forks, and runs `serve` in the child. The parent guards the child: once the child has ended for any reason, it passes
-/// the child's status, as a shell shows it, to `clean_up`, which returns its own. `passed` is a descriptor that the host means for
-/// the server; a confined one has no others of the host's.
+/// Forks, and runs `serve` in the child, unless `ask` gets a server elsewhere. The parent guards the server: once that has ended for
+/// any reason, it passes its status, as a shell shows it, to `clean_up`, which returns its own. `passed` is a descriptor that the
+/// host means for the server; a confined one has no others of the host's.
 ///
 /// Must be called while the process has one thread.
 ///
 /// # Errors
 /// The fork fails.
-pub fn run_guarded(
+pub(super) fn run_guarded(
     confine: Confine,
     host: Option<Pid>,
     passed: Option<RawFd>,
+    ask: impl FnOnce(BorrowedFd<'_>) -> Option<Forked>,
     serve: impl FnOnce(Above, Confining) -> ExitCode,
     clean_up: impl FnOnce(i32) -> ExitCode,
 ) -> Result<ExitCode, Errno> {
@@ -63,7 +67,11 @@ pub fn run_guarded(
     // A call may print 16 MiB before the worker sits idle for hours.
     memory::free_blocks_at_once(128 << 10);
     set_child_subreaper(true)?;
-    let forwarding = ForwardFlag::new()?;
+    let (forwarding, memory) = ForwardFlag::new()?;
+    if let Some(forked) = ask(memory.as_fd()) {
+        return Ok(clean_up(guard_server(Guarded::Forked(forked), forwarding)?));
+    }
+    drop(memory);
     let mut above = Above::new(host, forwarding);
     let child = match start(confine)? {
         Started::Server(confining) => {
@@ -87,9 +95,48 @@ pub fn run_guarded(
         Started::Guard(child) => child,
     };
     drop(above);
-    let status = guard_server(child, forwarding);
+    let status = guard_server(Guarded::Child(child), forwarding);
     descendants::end_all();
     Ok(clean_up(status?))
+}
+
+/// The server of a guard.
+enum Guarded {
+    Child(Pid),
+    /// A fork server is its parent.
+    Forked(Forked),
+}
+
+impl Guarded {
+    /// The status, once it has ended. A session may stop its server (SIGSTOP), and only the parent can resume it.
+    fn status(&mut self) -> Result<Option<i32>, Errno> {
+        match self {
+            Self::Child(server) => {
+                let status = descendants::try_reap(*server)?;
+                if status.is_none() {
+                    descendants::resume(*server);
+                }
+                Ok(status)
+            }
+            Self::Forked(forked) => Ok(forked.status()),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        match self {
+            // It has not been reaped, so the pid is its own: failure means that it is already dead.
+            Self::Child(server) => drop(kill(*server, signal)),
+            Self::Forked(forked) => forked.signal(signal),
+        }
+    }
+
+    /// Polls readable when there is news, of which no signal tells.
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Child(_) => None,
+            Self::Forked(forked) => Some(forked.news()),
+        }
+    }
 }
 
 /// The confinement of a server.
@@ -205,21 +252,20 @@ fn left_open(passed: Option<RawFd>) -> Vec<RawFd> {
 }
 
 /// Forwards signals until the server has ended, and returns its status.
-fn guard_server(server: Pid, forwarding: ForwardFlag) -> Result<i32, Errno> {
+fn guard_server(mut server: Guarded, forwarding: ForwardFlag) -> Result<i32, Errno> {
     let signals =
         SignalFd::with_flags(&events::Events::signals(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let mut kill_at = None;
     loop {
-        if let Some(status) = descendants::try_reap(server)? {
+        if let Some(status) = server.status()? {
             return Ok(status);
         }
-        // A session may stop the server (SIGSTOP), and only the guard can resume it.
-        descendants::resume(server);
         if kill_at.is_some_and(|deadline| Instant::now() >= deadline) {
-            kill(server, Signal::SIGKILL)?;
+            server.signal(Signal::SIGKILL);
             kill_at = None;
         }
-        let mut fds = [PollFd::new(std::os::fd::AsFd::as_fd(&signals), PollFlags::POLLIN)];
+        let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        fds.extend(server.news().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         match poll(&mut fds, sys::timeout_until(kill_at)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
@@ -230,10 +276,9 @@ fn guard_server(server: Pid, forwarding: ForwardFlag) -> Result<i32, Errno> {
             match Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0)) {
                 Ok(Signal::SIGCHLD) | Err(_) => {}
                 Ok(signal) => {
-                    // The server has not been reaped, so the pid is its own: failure means that it is already dead.
-                    let _dead_already = kill(server, signal);
+                    server.signal(signal);
                     if signal != Signal::SIGINT && kill_at.is_none() {
-                        let _dead_already = kill(server, Signal::SIGCONT);
+                        server.signal(Signal::SIGCONT);
                         kill_at = Some(Instant::now() + SERVER_GRACE);
                     }
                 }

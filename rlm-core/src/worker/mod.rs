@@ -12,6 +12,7 @@ pub mod confine;
 pub mod descendants;
 pub mod events;
 pub mod exit;
+pub mod fork_server;
 mod forward_flag;
 pub mod guard;
 pub mod interpreter;

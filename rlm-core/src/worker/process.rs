@@ -136,7 +136,7 @@ impl Process {
 }
 
 /// Default actions, and nothing blocked. Async-signal-safe.
-fn reset_signals() {
+pub fn reset_signals() {
     // The kernel's own struct sigaction, all zero: default action, no flags, empty mask. The C library's function
     // refuses the two signals that it reserves, and a host may have left those ignored too.
     let default = [0_u64; 4];

@@ -1,13 +1,16 @@
 //! The `main` of a worker: arguments, the two processes, the ready flag, and the exit status.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::fcntl::OFlag;
+use nix::libc;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, Uid};
@@ -16,6 +19,7 @@ use super::channel::Channel;
 use super::confine::{self, Failed};
 use super::events::{Above, Events};
 use super::exit::Exit;
+use super::fork_server::{self, Accepted, Entered, Request};
 use super::guard::Confining;
 use super::interpreter::{Description, Interpreter};
 use super::live::LiveOutput;
@@ -39,6 +43,9 @@ const CANNOT_SERVE: u8 = 3;
 /// Exit status for an invalid command line.
 const USAGE_ERROR: u8 = 2;
 
+/// Exit status of a Rust program that panicked.
+const PANICKED: i32 = 101;
+
 /// A worker program: its command line, and the language that it serves.
 pub trait Program: Default {
     /// Name of the program.
@@ -53,6 +60,12 @@ pub trait Program: Default {
     fn option(&mut self, name: &str, value: impl FnOnce() -> Option<OsString>) -> bool {
         let _ = (name, value);
         false
+    }
+
+    /// The name of a fork server for such sessions, and variables for the server that it forks.
+    fn fork_server(&self, environment: &Environment) -> Option<(String, Vec<(&'static str, OsString)>)> {
+        let _ = environment;
+        None
     }
 
     /// The files and directories that the language needs, besides those of the system: its interpreter's.
@@ -108,11 +121,33 @@ pub fn main<P: Program>() -> ExitCode {
     let confine = settings::confine(&environment).unwrap_or_default();
     let control = if confine == Confine::Off { control } else { control.without_links() };
     let host = Settings::host(&environment).unwrap_or_default();
+    let fork_server = program.fork_server(&environment);
+    let why_not = Cell::new(None);
+    let ask = |flag: BorrowedFd<'_>| {
+        let (name, variables) = fork_server?;
+        let asked = if confine == Confine::Off {
+            let mut environment = environment.clone();
+            for (variable, value) in variables {
+                environment.set(variable, value);
+            }
+            let request = Request { control_dir: control.path(), environment: &environment };
+            // SAFETY: it is open for as long as this process guards a server.
+            let ready = ready_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+            fork_server::ask(&name, &request, flag, ready)
+        } else {
+            Err("the session is confined, and has namespaces or rules of its own".to_owned())
+        };
+        asked.map_err(|reason| why_not.set(Some(reason))).ok()
+    };
     let guarded = guard::run_guarded(
         confine,
         host,
         ready_fd,
-        |above, confining| run(program, &control, &environment, ready, above, (confine, confining)),
+        ask,
+        |above, confining| {
+            let (confinement, why_not) = ((confine, confining), why_not.take());
+            ExitCode::from(run(program, &control, &environment, ready, above, confinement, why_not))
+        },
         |status| {
             // The server removes the flag itself, unless it was killed. A server that could not go on may have lost its place to
             // another worker, whose flag this is then. If the directory is gone, so is the flag.
@@ -132,7 +167,29 @@ pub fn main<P: Program>() -> ExitCode {
     })
 }
 
-/// Serves until the worker ends, and logs the reason. A directory that is not a session's gets no log.
+/// Serves a session in a process that a fork server has just forked, and ends it. `check` says why an interpreter like this process
+/// cannot serve a session with these variables.
+pub fn serve_forked<P: Program>(
+    program: P,
+    accepted: Accepted,
+    check: impl FnOnce(&Environment) -> Option<String>,
+) -> ! {
+    // A panic must not go on in the interpreter whose process this is.
+    let served = catch_unwind(AssertUnwindSafe(|| {
+        let Some(Entered { control_dir, environment, ready, above, link }) = accepted.enter(check) else {
+            return 0;
+        };
+        let control = ControlDir::new(control_dir);
+        let unconfined = (Confine::Off, Confining::No);
+        let status = run(program, &control, &environment, ready, above, unconfined, None);
+        fork_server::tell_status(&link, status.into());
+        status
+    }));
+    // SAFETY: a plain integer; nothing runs after it.
+    unsafe { libc::_exit(served.map_or(PANICKED, i32::from)) }
+}
+
+/// Serves until the worker ends, logs the reason, and returns the exit status. A directory that is not a session's gets no log.
 fn run<P: Program>(
     mut program: P,
     control: &ControlDir,
@@ -140,14 +197,18 @@ fn run<P: Program>(
     ready: Option<OwnedFd>,
     above: Above,
     (confine, confining): (Confine, Confining),
-) -> ExitCode {
+    without_fork_server: Option<String>,
+) -> u8 {
     let (mut task, mut log) = match begin(control, environment) {
         Ok((task, file)) => (task, Log::new(P::NAME, file)),
         Err(exit) => {
             print_error(format_args!("{}: {}", P::NAME, with_causes(&exit)));
-            return ExitCode::from(CANNOT_SERVE);
+            return CANNOT_SERVE;
         }
     };
+    if let Some(why) = without_fork_server {
+        log.line(format_args!("the session was started without the fork server: {why}"));
+    }
     // A confined session reaches neither its score nor its cgroup.
     resources::offer_memory();
     let confined = match &confining {
@@ -163,7 +224,7 @@ fn run<P: Program>(
     let served = match ready_to_serve {
         Ok((limits, None)) => {
             limits.remove_cgroup();
-            return ExitCode::SUCCESS;
+            return 0;
         }
         Ok((limits, Some(confinement))) => start_and_serve(
             program,
@@ -178,9 +239,9 @@ fn run<P: Program>(
     };
     let exit = served.unwrap_or_else(|exit| exit);
     let code = match &exit {
-        Exit::Shutdown | Exit::HostGone => ExitCode::SUCCESS,
-        Exit::Signalled(signal) => ExitCode::from(128 + *signal as u8),
-        Exit::Failed(_) => ExitCode::from(CANNOT_SERVE),
+        Exit::Shutdown | Exit::HostGone => 0,
+        Exit::Signalled(signal) => 128 + *signal as u8,
+        Exit::Failed(_) => CANNOT_SERVE,
     };
     match exit {
         Exit::Failed(_) => log.failure(with_causes(&exit)),

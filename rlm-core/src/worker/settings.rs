@@ -149,6 +149,17 @@ impl FromIterator<(OsString, OsString)> for Environment {
 }
 
 impl Environment {
+    /// All variables.
+    pub(super) fn variables(&self) -> impl Iterator<Item = &(OsString, OsString)> {
+        self.0.iter()
+    }
+
+    /// Sets a variable in place of those of that name.
+    pub fn set(&mut self, name: &str, value: impl Into<OsString>) {
+        self.0.retain(|(held, _)| held != name);
+        self.0.push((name.into(), value.into()));
+    }
+
     /// Value of a variable; an empty one counts as absent.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&OsStr> {

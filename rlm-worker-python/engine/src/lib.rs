@@ -9,7 +9,7 @@
 //!   what new processes of `multiprocessing` get. `notebook.py`: Python for IPython's syntax. `completing.py`: completion. `compiled`:
 //!   those parts as the build has compiled them. `quiet`: compiling without repeating a warning.
 //! * `answer`, `text`: the answer and other values as text, whatever a cell made of them.
-//! * `checkpoint`: copies of this process, which wait to take its place.
+//! * `checkpoint`: copies of this process, which wait to take its place. `fork_server`: a process from which sessions are forked.
 //! * `signals`: the ways to interrupt a cell, and nothing but a cell. `streams`: descriptors 0, 1, 2 and `sys.std*`.
 //! * `guard_rails`, `jail`: refused modules, builtins and files.
 //! * `tools`: functions that call the host. `tools.py`: the parts of them that are Python.
@@ -25,6 +25,7 @@ mod checkpoint;
 mod compiled;
 mod eval;
 mod final_functions;
+mod fork_server;
 mod guard_rails;
 mod jail;
 mod pipes;
@@ -37,12 +38,20 @@ mod tools;
 mod variables;
 
 use pyo3::prelude::*;
+use rlm_worker_python::fork_server::Arguments;
 use rlm_worker_python::wire::LOST_STATUS;
 
-/// Serves the session whose pipe paths are in `sys.argv`, and never returns.
+/// Serves the session whose pipe paths are in `sys.argv`, or as the fork server that it describes, and never returns.
 #[pyfunction]
 fn serve(py: Python<'_>) -> PyResult<()> {
-    let fault = match session::serve(py) {
+    let served =
+        session::Session::new(py).and_then(|(mut session, arguments)| {
+            match Arguments::from_arguments(&arguments) {
+                Some(arguments) => fork_server::serve(py, session, arguments),
+                None => session.lead_to_arguments(py, arguments).and_then(|()| session.serve(py)),
+            }
+        });
+    let fault = match served {
         Ok(never) => match never {},
         Err(fault) => fault,
     };

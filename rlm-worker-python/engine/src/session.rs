@@ -34,7 +34,8 @@ const EXTRA_DATA: &str = "extra_data";
 /// Passes a state by a file, and returns the JSON text of a [`rlm_worker_python::wire::Saved`].
 type PassState = fn(&mut Cells, Python<'_>, i32, &Bound<'_, PyDict>) -> PyResult<String>;
 
-struct Session {
+/// A session: the namespace, and the means to run cells in it.
+pub(crate) struct Session {
     paths: PipePaths,
     cells: Cells,
     signals: Signals,
@@ -53,68 +54,24 @@ struct Session {
     copies: Option<Copies>,
 }
 
-/// Serves until the process is ended.
-pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
-    let mut session = Session::new(py)?;
-    loop {
-        let command = session.next_command(py)?;
-        let payload_bytes = if command.task == Task::Load { 0 } else { command.payload_bytes };
-        let payload = pipes::read_payload(&session.paths.payload, payload_bytes)?;
-        let mut report = match command.task {
-            Task::SetUp => session.set_up(py, &payload)?,
-            Task::Set => session.set(py, &payload)?,
-            Task::Complete => session.complete(py, &payload)?,
-            Task::Save => session.pass_state(py, libc::O_RDWR | libc::O_TRUNC, Cells::save)?,
-            Task::Load => session.pass_state(py, libc::O_RDONLY, Cells::load)?,
-            Task::Cell(cell) => {
-                let source = Source::of_payload(&payload, command.written_bytes).map_err(fault)?;
-                session.run(py, &source, cell, command.max_result_bytes)?
-            }
-            Task::TakeOver => Report::default(),
-        };
-        let mut is_copied = false;
-        if command.task.changes_session()
-            && let Some(copies) = &session.copies
-        {
-            report.no_copy = session.no_copy(py, copies);
-            is_copied = report.no_copy.is_none() || copies.is_retried();
-        }
-        // Nobody waits for a new session yet.
-        if is_copied && !matches!(command.task, Task::Cell(_) | Task::Set) {
-            is_copied = false;
-            if session.take_copy(py, command.nonce)? {
-                continue;
-            }
-        }
-        let (header, result, document) = report.encode(command.nonce).map_err(fault)?;
-        session.leave_if_child(py);
-        py.detach(|| pipes::write_report(&session.paths.report, [&header, result, &document]))?;
-        if is_copied {
-            session.take_copy(py, command.nonce)?;
-        }
-    }
-}
-
 impl Session {
-    fn new(py: Python<'_>) -> PyResult<Self> {
+    /// A session that has no pipes yet, and the arguments of this process for it.
+    pub(crate) fn new(py: Python<'_>) -> PyResult<(Self, Vec<String>)> {
         let signals = Signals::new(py)?;
         let sys = py.import("sys")?;
-        let arguments = sys.getattr("argv")?.extract::<Vec<String>>()?;
-        // `-c`, the engine, the paths.
-        let paths = arguments.into_iter().skip(2).collect::<Vec<_>>().try_into();
-        let paths =
-            PipePaths::from_arguments(paths.map_err(|_| fault("the engine's arguments are missing"))?);
+        // The first two are `-c` and the engine.
+        let arguments = sys.getattr("argv")?.extract::<Vec<String>>()?.into_iter().skip(2).collect();
         sys.setattr("argv", PyList::new(py, [""])?)?;
         sys.delattr("__interactivehook__")?;
         // Modules in the working directory can be imported, but do not hide other modules.
         sys.getattr("path")?.call_method1("append", ("",))?;
-        let streams = Streams::new(py, &paths.stdout, &paths.stderr)?;
+        let streams = Streams::new(py)?;
         let cells = Cells::new(py)?;
         let (last_answer, root_tools, transient_variables) =
             (LastAnswer::default(), Vec::new(), BTreeSet::new());
         let (has_final_functions, pid) = (false, Pid::this());
-        Ok(Self {
-            paths,
+        let session = Self {
+            paths: PipePaths::default(),
             cells,
             signals,
             streams,
@@ -126,7 +83,63 @@ impl Session {
             is_next_stopped: false,
             pid,
             copies: None,
-        })
+        };
+        Ok((session, arguments))
+    }
+
+    /// Gives the session the pipes that the arguments of this process name.
+    pub(crate) fn lead_to_arguments(&mut self, py: Python<'_>, arguments: Vec<String>) -> PyResult<()> {
+        let paths = arguments.try_into().map_err(|_| fault("the engine's arguments are missing"))?;
+        self.lead_to(py, PipePaths::from_arguments(paths))
+    }
+
+    /// Gives the session its pipes, in the process in which it is served.
+    pub(crate) fn lead_to(&mut self, py: Python<'_>, paths: PipePaths) -> PyResult<()> {
+        self.pid = Pid::this();
+        self.streams.lead_to(py, &paths.stdout, &paths.stderr)?;
+        self.paths = paths;
+        Ok(())
+    }
+
+    /// Serves until the process is ended.
+    pub(crate) fn serve(&mut self, py: Python<'_>) -> PyResult<Infallible> {
+        loop {
+            let command = self.next_command(py)?;
+            let payload_bytes = if command.task == Task::Load { 0 } else { command.payload_bytes };
+            let payload = pipes::read_payload(&self.paths.payload, payload_bytes)?;
+            let mut report = match command.task {
+                Task::SetUp => self.set_up(py, &payload)?,
+                Task::Set => self.set(py, &payload)?,
+                Task::Complete => self.complete(py, &payload)?,
+                Task::Save => self.pass_state(py, libc::O_RDWR | libc::O_TRUNC, Cells::save)?,
+                Task::Load => self.pass_state(py, libc::O_RDONLY, Cells::load)?,
+                Task::Cell(cell) => {
+                    let source = Source::of_payload(&payload, command.written_bytes).map_err(fault)?;
+                    self.run(py, &source, cell, command.max_result_bytes)?
+                }
+                Task::TakeOver => Report::default(),
+            };
+            let mut is_copied = false;
+            if command.task.changes_session()
+                && let Some(copies) = &self.copies
+            {
+                report.no_copy = self.no_copy(py, copies);
+                is_copied = report.no_copy.is_none() || copies.is_retried();
+            }
+            // Nobody waits for a new session yet.
+            if is_copied && !matches!(command.task, Task::Cell(_) | Task::Set) {
+                is_copied = false;
+                if self.take_copy(py, command.nonce)? {
+                    continue;
+                }
+            }
+            let (header, result, document) = report.encode(command.nonce).map_err(fault)?;
+            self.leave_if_child(py);
+            py.detach(|| pipes::write_report(&self.paths.report, [&header, result, &document]))?;
+            if is_copied {
+                self.take_copy(py, command.nonce)?;
+            }
+        }
     }
 
     /// Waits for a command. In the meantime, Python runs the tasks that cells have left, and its handlers of other signals, which a

@@ -40,24 +40,34 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Takes over the streams that Python created.
-    pub(crate) fn new(py: Python<'_>, stdout: &str, stderr: &str) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
         let sys = py.import("sys")?.dict();
         let open = py.import("_io")?.getattr("open")?.unbind();
-        let stream = |fd: i32, name: &str, path: &str, flags: i32| -> PyResult<Stream> {
+        let stream = |fd: i32, name: &str, flags: i32| -> PyResult<Stream> {
             let object = sys.get_item(name)?.unwrap_or_else(|| py.None().into_bound(py)).unbind();
             let names =
                 [name.to_owned(), format!("__{name}__")].map(|name| PyString::new(py, &name).unbind());
-            let file = file_id(fd).unwrap_or_default();
-            Ok(Stream { fd, names, path: path.to_owned(), flags, file, object })
+            let (path, file) = ("/dev/null".to_owned(), file_id(fd).unwrap_or_default());
+            Ok(Stream { fd, names, path, flags, file, object })
         };
         let streams = [
-            stream(0, "stdin", "/dev/null", libc::O_RDONLY)?,
-            stream(1, "stdout", stdout, libc::O_WRONLY)?,
-            stream(2, "stderr", stderr, libc::O_WRONLY)?,
+            stream(0, "stdin", libc::O_RDONLY)?,
+            stream(1, "stdout", libc::O_WRONLY)?,
+            stream(2, "stderr", libc::O_WRONLY)?,
         ];
         let mut streams = Self { streams, open, sys: sys.unbind() };
         streams.restore(py)?;
         Ok(streams)
+    }
+
+    /// Takes over the files that the descriptors lead to now. The two outputs have these paths.
+    pub(crate) fn lead_to(&mut self, py: Python<'_>, stdout: &str, stderr: &str) -> PyResult<()> {
+        let [input, output, errors] = &mut self.streams;
+        (output.path, errors.path) = (stdout.to_owned(), stderr.to_owned());
+        for stream in [input, output, errors] {
+            stream.file = file_id(stream.fd).unwrap_or_default();
+        }
+        self.restore(py)
     }
 
     /// Flushes the buffers of our streams, and of those that a cell has put in their place.

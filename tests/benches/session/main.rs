@@ -10,6 +10,7 @@
 
 mod checkpoints;
 mod fifo_floor;
+mod fork_server;
 mod host;
 mod idle;
 mod language;
@@ -53,6 +54,7 @@ fn main() {
     many::bench(&mut criterion, &mut table);
     saved::bench(&mut table);
     checkpoints::bench(&mut table);
+    fork_server::bench(&mut table);
     criterion.final_summary();
     table.publish();
 }

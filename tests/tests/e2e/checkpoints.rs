@@ -303,7 +303,9 @@ fn many_cells_leave_no_descriptor_and_no_process() {
     let mut worker = python();
     worker.value("x = 0");
     let interpreter = Pid::from_raw(worker.info().pid.unwrap());
-    let descriptors = |worker: &mut Worker| {
+    let mut calls = 0;
+    let mut descriptors = |worker: &mut Worker| {
+        calls += 1;
         worker.call("x += 1");
         settle(worker);
         open_descriptors(worker.server()) + open_descriptors(interpreter)
@@ -311,13 +313,13 @@ fn many_cells_leave_no_descriptor_and_no_process() {
     // One that has ended is closed at the next call.
     let before = (0..20).map(|_| descriptors(&mut worker)).max().unwrap();
     for _ in 0..scaled(10_000, 300) {
-        let now = descriptors(&mut worker);
-        assert!(now <= before + 1, "{now} descriptors, and {before} at first");
+        // A copy that was killed may take a moment to die.
+        wait_until(&format!("no more than {before} descriptors"), || descriptors(&mut worker) <= before + 1);
     }
     wait_until("one copy", || children(worker.server()).len() == 2);
     let response = comes_back(&mut worker, "import os; os._exit(1)");
     assert_eq!(response.outcome, Outcome::Crashed);
-    assert_eq!(worker.value("x"), (scaled(10_000, 300) + 20).to_string());
+    assert_eq!(worker.value("x"), calls.to_string());
     worker.end();
 }
 

@@ -14,6 +14,7 @@ mod endings;
 mod environment;
 mod exits;
 mod faults;
+mod fork_server;
 mod hostile_shell;
 mod languages;
 mod leftovers;

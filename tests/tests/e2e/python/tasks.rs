@@ -31,23 +31,25 @@ thread = threading.Thread(target=start); thread.start(); thread.join()";
 fn tasks_go_on_between_calls_and_what_they_print_belongs_to_the_next_one() {
     for python in pythons() {
         let mut worker = Setup::python_at(&python).start();
-        let code = "import asyncio
+        let code = "import asyncio, os
 async def count():
-    for n in range(3):
+    while not os.path.exists('go'):
         await asyncio.sleep(0.001)
     answer['content'] = 'from a task'
     print('done')
     open('done', 'w')
 task = asyncio.create_task(count())";
         worker.output(code);
+        std::fs::write(worker.fs_root().join("go"), "").unwrap();
         worker.wait_for_file("done");
         let response = worker.call("task.done()");
         assert_eq!((response.result.as_deref(), response.stdout.as_str()), (Some("True"), "done\n"));
         assert_eq!(response.answer.content, "from a task");
         // A cell that has closed the loop gets another.
         worker.output("asyncio.get_event_loop_policy().get_event_loop().close()");
+        std::fs::remove_file(worker.fs_root().join("go")).unwrap();
         worker.output("task = asyncio.create_task(count())");
-        assert_eq!(worker.output("await task"), "done\n", "{python:?}");
+        assert_eq!(worker.output("open('go', 'w'); await task"), "done\n", "{python:?}");
     }
 }
 

@@ -1,0 +1,324 @@
+//! The fork server's side: it takes requests, forks, and cleans up after the servers that it has forked.
+
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::{SockFlag, accept4};
+use nix::unistd::{Pid, fchdir, setsid};
+
+use super::{DESCRIPTORS, GO, MAX_BYTES, Wanted, peer, receive, send};
+use crate::sys;
+use crate::worker::events::{self, Above, Events};
+use crate::worker::settings::{Environment, Settings};
+use crate::worker::{ForwardFlag, descendants};
+
+/// Time for a guard to send its request after it has connected.
+const REQUEST_LIMIT: Duration = Duration::from_secs(2);
+
+/// The process that forks servers, with one thread.
+#[derive(Debug)]
+pub struct ForkServer {
+    /// None once it takes no more requests.
+    listener: Option<OwnedFd>,
+    /// Its end of file ends the fork server, after its last session.
+    owner: OwnedFd,
+    signals: SignalFd,
+    /// The mask of signals that interpreters get.
+    mask: nix::sys::signal::SigSet,
+    connected: Vec<(OwnedFd, Instant)>,
+    servers: Vec<(Pid, OwnedFd)>,
+    /// A server may have ended, and no signal told of it.
+    has_news: bool,
+    /// The one buffer for requests. It is overwritten, as a later session could read what is left in memory.
+    buffer: Vec<u8>,
+}
+
+/// The end of [`ForkServer::run`].
+#[derive(Debug)]
+pub enum End {
+    /// This process is a new server.
+    Forked(Box<Accepted>),
+    /// The process cannot serve more sessions, and another program has to take its place.
+    Stale,
+    /// The last session has ended, and no more are wanted.
+    Retired,
+}
+
+/// A server that was just forked, and has not looked at its request.
+#[derive(Debug)]
+pub struct Accepted {
+    link: OwnedFd,
+    descriptors: Vec<OwnedFd>,
+    request: Vec<u8>,
+}
+
+impl ForkServer {
+    /// Takes requests at a socket that listens. `servers` are children of this process already, and their connections to guards.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn new(listener: OwnedFd, owner: OwnedFd, servers: Vec<(Pid, OwnedFd)>) -> Result<Self, Errno> {
+        let mask = nix::sys::signal::SigSet::thread_get_mask()?;
+        events::block_signals()?;
+        set_child_subreaper(true)?;
+        let signals =
+            SignalFd::with_flags(&Events::signals(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        fcntl(&listener, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let (listener, connected, has_news, buffer) = (Some(listener), Vec::new(), true, vec![0; MAX_BYTES]);
+        Ok(Self { listener, owner, signals, mask, connected, servers, has_news, buffer })
+    }
+
+    /// The socket that listens, the owner, and the servers, for the program that takes this one's place.
+    #[must_use]
+    pub fn into_parts(self) -> (Option<OwnedFd>, OwnedFd, Vec<(Pid, OwnedFd)>) {
+        (self.listener, self.owner, self.servers)
+    }
+
+    /// The mask of signals from before [`Self::new`].
+    #[must_use]
+    pub fn mask(&self) -> nix::sys::signal::SigSet {
+        self.mask
+    }
+
+    /// Takes requests until no more are wanted and the last session has ended. Returns in each new server, too: `fork` forks, and
+    /// returns 0 there. `obstacle` says why this process is stale.
+    ///
+    /// # Errors
+    /// The system refuses to wait.
+    pub fn run(
+        &mut self,
+        mut obstacle: impl FnMut() -> Option<String>,
+        mut fork: impl FnMut() -> Result<libc::pid_t, Errno>,
+    ) -> Result<End, Errno> {
+        while self.listener.is_some() || !self.servers.is_empty() {
+            if !self.has_news {
+                self.wait()?;
+            }
+            self.tend_servers()?;
+            self.accept();
+            while let Some((link, count, descriptors)) = self.next_request() {
+                if let Some(reason) = obstacle() {
+                    refuse(&link, &reason);
+                    return Ok(End::Stale);
+                }
+                match fork() {
+                    Ok(0) => {
+                        let request = self.buffer[..count].to_vec();
+                        return Ok(End::Forked(Box::new(Accepted { link, descriptors, request })));
+                    }
+                    Ok(server) => self.servers.push((Pid::from_raw(server), link)),
+                    Err(errno) => refuse(&link, &format!("it cannot fork ({})", errno.desc())),
+                }
+                self.buffer[..count].fill(0);
+            }
+        }
+        Ok(End::Retired)
+    }
+
+    /// Takes no more requests.
+    pub fn retire(&mut self) {
+        self.listener = None;
+        for (link, _) in self.connected.drain(..) {
+            refuse(&link, "it takes no more sessions");
+        }
+    }
+
+    fn wait(&mut self) -> Result<(), Errno> {
+        let waits_for_owner = self.listener.is_some();
+        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        fds.extend(self.listener.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
+        fds.extend(waits_for_owner.then(|| PollFd::new(self.owner.as_fd(), PollFlags::POLLIN)));
+        fds.extend(self.connected.iter().map(|(link, _)| PollFd::new(link.as_fd(), PollFlags::POLLIN)));
+        let deadline = self.connected.iter().map(|(_, since)| *since + REQUEST_LIMIT).min();
+        match poll(&mut fds, sys::timeout_until(deadline)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let owner_is_gone = waits_for_owner
+            && fds[2].any().unwrap_or(false)
+            && !matches!(nix::unistd::read(&self.owner, &mut [0; 64]), Ok(1..));
+        if owner_is_gone {
+            self.retire();
+        }
+        Ok(())
+    }
+
+    /// Resumes servers that a session has stopped, and cleans up after those that have ended.
+    fn tend_servers(&mut self) -> Result<(), Errno> {
+        let mut has_news = std::mem::take(&mut self.has_news);
+        while let Some(info) = self.signals.read_signal()? {
+            match i32::try_from(info.ssi_signo) {
+                Ok(libc::SIGCHLD) => has_news = true,
+                // An interrupt from a terminal is for the host.
+                Ok(libc::SIGINT | libc::SIGQUIT) => {}
+                _ => self.retire(),
+            }
+        }
+        if !has_news {
+            return Ok(());
+        }
+        // Others may end during the cleanup, which takes their signals.
+        loop {
+            let (mut ended, mut alive) = (Vec::new(), Vec::new());
+            for (server, link) in self.servers.drain(..) {
+                match descendants::try_reap(server) {
+                    Ok(None) | Err(Errno::EINTR) => {
+                        descendants::resume(server);
+                        alive.push((server, link));
+                    }
+                    Ok(Some(status)) => ended.push((link, status)),
+                    Err(_) => ended.push((link, 128 + libc::SIGKILL)),
+                }
+            }
+            self.servers = alive;
+            if ended.is_empty() {
+                return Ok(());
+            }
+            let servers: Vec<Pid> = self.servers.iter().map(|(server, _)| *server).collect();
+            descendants::end_orphans(&servers);
+            for (link, status) in ended {
+                let _guard_is_gone = send(&link, &word_of_status(status), &[]);
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        while let Ok(link) = accept4(listener.as_raw_fd(), flags) {
+            // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
+            let link = unsafe { OwnedFd::from_raw_fd(link) };
+            if peer(&link).is_ok() {
+                self.connected.push((link, Instant::now()));
+            }
+        }
+    }
+
+    /// Reads a request that has come, into the buffer. Its size and descriptors.
+    fn next_request(&mut self) -> Option<(OwnedFd, usize, Vec<OwnedFd>)> {
+        let mut at = 0;
+        while let Some((link, since)) = self.connected.get(at) {
+            match receive(link, &mut self.buffer) {
+                Ok((count @ 1.., descriptors)) if descriptors.len() >= DESCRIPTORS => {
+                    return Some((self.connected.swap_remove(at).0, count, descriptors));
+                }
+                Err(Errno::EAGAIN) if since.elapsed() < REQUEST_LIMIT => at += 1,
+                _ => drop(self.connected.swap_remove(at)),
+            }
+        }
+        None
+    }
+}
+
+fn refuse(link: &OwnedFd, reason: &str) {
+    let _guard_is_gone = send(link, format!("-{reason}").as_bytes(), &[]);
+}
+
+fn word_of_status(status: i32) -> [u8; 5] {
+    let [a, b, c, d] = status.to_le_bytes();
+    [b'=', a, b, c, d]
+}
+
+impl Accepted {
+    /// Makes this process the server that the guard wants, up to the guard's word. None: the guard starts one itself.
+    /// `check` says why an interpreter like this one cannot serve a session with these variables.
+    pub(in crate::worker) fn enter(
+        self,
+        check: impl FnOnce(&Environment) -> Option<String>,
+    ) -> Option<Entered> {
+        let Self { link, descriptors, request } = self;
+        let kept: Vec<RawFd> = descriptors.iter().chain([&link]).map(|fd| fd.as_raw_fd()).collect();
+        close_all_but(kept);
+        let begun = Wanted::decode(&request).and_then(|wanted| {
+            let in_words = |errno: Errno| errno.desc().to_owned();
+            take_place(&link, &descriptors).map_err(in_words)?;
+            check(&wanted.environment).map_or(Ok(()), Err)?;
+            Ok((wanted, begin(&link).map_err(in_words)?))
+        });
+        let (Wanted { control_dir, environment }, guard) =
+            begun.map_err(|reason| refuse(&link, &reason)).ok()?;
+        let mut descriptors = descriptors.into_iter().skip(DESCRIPTORS - 1);
+        let forwarding = ForwardFlag::of(descriptors.next()?.as_fd()).ok()?;
+        let host = Settings::host(&environment).unwrap_or_default();
+        let above = Above::of_forked(guard, host, forwarding);
+        Some(Entered { control_dir, environment, ready: descriptors.next(), above, link })
+    }
+}
+
+/// A server whose guard waits for its end.
+pub(in crate::worker) struct Entered {
+    pub(in crate::worker) control_dir: std::path::PathBuf,
+    pub(in crate::worker) environment: Environment,
+    pub(in crate::worker) ready: Option<OwnedFd>,
+    pub(in crate::worker) above: Above,
+    pub(in crate::worker) link: OwnedFd,
+}
+
+/// Tells the guard the status of this process, which ends now. The fork server tells it too, unless it was killed.
+pub(in crate::worker) fn tell_status(link: &OwnedFd, status: i32) {
+    let _guard_is_gone = send(link, &word_of_status(status), &[]);
+}
+
+/// Gives this process the guard's working directory and streams, and a session of its own.
+fn take_place(link: &OwnedFd, descriptors: &[OwnedFd]) -> Result<(), Errno> {
+    fcntl(link, FcntlArg::F_SETFL(OFlag::empty()))?;
+    setsid()?;
+    set_child_subreaper(true)?;
+    fchdir(&descriptors[0])?;
+    for (stream, fd) in descriptors[1..DESCRIPTORS - 1].iter().zip(0..) {
+        // SAFETY: plain integers; nothing in this process uses the old streams.
+        Errno::result(unsafe { libc::dup2(stream.as_raw_fd(), fd) })?;
+    }
+    Ok(())
+}
+
+/// Tells the guard the id of this process, and waits for its word. The guard's process id.
+fn begin(link: &OwnedFd) -> Result<Pid, Errno> {
+    let guard = peer(link)?;
+    let [a, b, c, d] = Pid::this().as_raw().to_le_bytes();
+    send(link, &[b'+', a, b, c, d], &[])?;
+    let mut word = [0; 8];
+    let (count, _) = receive(link, &mut word)?;
+    if &word[..count] == GO { Ok(guard) } else { Err(Errno::ECONNRESET) }
+}
+
+/// Closes the descriptors of the fork server, and of sessions that it has forked before.
+fn close_all_but(mut kept: Vec<RawFd>) {
+    kept.sort_unstable();
+    let mut first = 3;
+    for fd in kept {
+        close_range(first, fd - 1);
+        first = fd + 1;
+    }
+    close_range(first, RawFd::MAX);
+}
+
+/// Closes the descriptors of a range. Nothing in this process may use them afterwards.
+fn close_range(first: RawFd, last: RawFd) {
+    if first > last {
+        return;
+    }
+    // SAFETY: plain integers.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if closed < 0 {
+        // A kernel before 5.9.
+        // SAFETY: plain integers.
+        let limit = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
+        let last = last.min(RawFd::try_from(limit).unwrap_or(RawFd::MAX));
+        (first..=last).for_each(|fd| {
+            // SAFETY: a plain integer.
+            unsafe { libc::close(fd) };
+        });
+    }
+}
+
+/// Closes everything from 3 on: for an interpreter that was forked from a server.
+pub fn close_servers_descriptors() {
+    close_range(3, RawFd::MAX);
+}

@@ -1,0 +1,307 @@
+//! The fork server: an interpreter that runs no cell, and from which those of sessions are forked.
+//!
+//! It forks a server, which is the supervisor of a session in Rust alone. That one forks the interpreter below it, also in place of
+//! one that has died: see [`rlm_core::worker::fork_server`].
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{Pid, setsid};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use rlm_core::programs;
+use rlm_core::sys::{errno_of, tie_to_parent};
+use rlm_core::worker::fork_server::{Accepted, End, ForkServer, close_servers_descriptors};
+use rlm_core::worker::program::serve_forked;
+use rlm_core::worker::settings::{Environment, Settings};
+use rlm_worker_python::fork_server::{Arguments, keep};
+use rlm_worker_python::{ENGINE, Place, Python as Chosen, PythonWorker};
+
+use crate::checkpoint::begin_child;
+use crate::session::Session;
+use crate::{pipes, text};
+
+/// Exit status of a fork server that cannot start.
+const CANNOT_SERVE: i32 = 3;
+
+/// Beginnings of the names of variables that an interpreter, or what it loads, reads at its start.
+const READ_AT_START: [&str; 5] = ["LANG", "LC_", "LD_", "MALLOC_", "GLIBC_"];
+
+/// The ends of the names of those that libraries read when they are imported.
+const READ_BY_LIBRARIES: &str = "_NUM_THREADS";
+
+/// The session that new interpreters go on with, and the mask of signals that they get. This process has one thread.
+static TEMPLATE: AtomicPtr<(Session, SigSet)> = AtomicPtr::new(ptr::null_mut());
+
+/// Serves until the last session has ended. Returns in an interpreter that was forked, and goes on as that.
+pub(crate) fn serve(py: Python<'_>, session: Session, arguments: Arguments) -> PyResult<Infallible> {
+    let take = |fd| {
+        // SAFETY: the descriptor was passed to this process, and nothing else in it owns it.
+        unsafe { OwnedFd::from_raw_fd(fd) }
+    };
+    let [listener, owner, errors, printed] =
+        [arguments.listener, arguments.owner, arguments.errors, arguments.printed].map(take);
+    let servers = arguments.servers.iter().map(|(pid, link)| (Pid::from_raw(*pid), take(*link))).collect();
+    let prepared = prepare(py, &arguments.preload);
+    let origin = Origin::of(py, &arguments)?;
+    let mut server = ForkServer::new(listener, owner, servers).map_err(io::Error::from)?;
+    let mut errors = File::from(errors);
+    if let Err(reason) = &prepared {
+        let output = drain(printed);
+        let output = if output.is_empty() { output } else { format!("; it printed:\n{output}") };
+        let line = format!("rlm-worker-python: the fork server cannot start: {reason}{output}\n");
+        let _nobody_listens = errors.write_all(line.as_bytes());
+        // It has the sessions of the one before it, if that was renewed.
+        server.retire();
+    } else if arguments.ready >= 0 {
+        let _nobody_waits = File::from(take(arguments.ready)).write_all(b"ready\n");
+    }
+    TEMPLATE.store(Box::into_raw(Box::new((session, server.mask()))), Ordering::Relaxed);
+    match server.run(|| origin.obstacle(), fork) {
+        Ok(End::Forked(accepted)) => serve_session(*accepted, &origin),
+        Ok(End::Stale) => Err(renew(server, errors, arguments, origin).into()),
+        Ok(End::Retired) => pipes::end_process(if prepared.is_ok() { 0 } else { CANNOT_SERVE }),
+        Err(errno) => Err(io::Error::from(errno).into()),
+    }
+}
+
+/// Starts the interpreter anew, in this process: its children, the servers, stay. Returns why it cannot.
+fn renew(server: ForkServer, errors: File, arguments: Arguments, origin: Origin) -> io::Error {
+    let mask = server.mask();
+    let (listener, owner, servers) = server.into_parts();
+    let arguments = || -> io::Result<Arguments> {
+        let servers = servers.into_iter().map(|(pid, link)| Ok((pid.as_raw(), keep(link)?)));
+        Ok(Arguments {
+            listener: keep(listener.ok_or(Errno::EBADF)?)?,
+            owner: keep(owner)?,
+            errors: keep(errors.into())?,
+            ready: -1,
+            servers: servers.collect::<io::Result<_>>()?,
+            ..arguments
+        })
+    };
+    match arguments().and_then(|arguments| Ok(mask.thread_set_mask().map(|()| arguments)?)) {
+        Ok(arguments) => arguments.execute(&origin.engine, origin.variables),
+        Err(error) => error,
+    }
+}
+
+/// Imports modules, and has everything that exists so far stay where it is: the garbage collector would write to it, and so copy
+/// it, in each session.
+fn prepare(py: Python<'_>, preload: &[String]) -> Result<(), String> {
+    let in_words = |error: PyErr| {
+        let error = error.into_value(py).into_bound(py).into_any();
+        format!("{}: {}", text::type_name(&error), text::by_str(&error))
+    };
+    let collector = py.import("gc").map_err(in_words)?;
+    let call = |name: &str| collector.call_method0(name).map(drop).map_err(in_words);
+    call("disable")?;
+    let mut threads = count_threads();
+    for name in preload {
+        py.import(name.as_str()).map_err(|error| format!("cannot import {name}: {}", in_words(error)))?;
+        let count = py.import("_thread").and_then(|module| module.call_method0("_count")?.extract::<u64>());
+        if count.map_err(in_words)? > 0 {
+            return Err(format!("{name} starts threads when it is imported, and a fork would not have them"));
+        }
+    }
+    call("collect")?;
+    call("freeze")?;
+    // Libraries that can be forked end their threads then.
+    match fork() {
+        Ok(0) => pipes::end_process(0),
+        Ok(tried) => drop(nix::sys::wait::waitpid(Pid::from_raw(tried), None)),
+        Err(errno) => return Err(errno.desc().to_owned()),
+    }
+    threads = count_threads().max(threads);
+    match threads {
+        0 | 1 => Ok(()),
+        _ => Err("what it has imported keeps threads, and a fork would not have them".to_owned()),
+    }
+}
+
+fn count_threads() -> usize {
+    fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+/// Forks, with Python prepared for it. In the new process, Python does not know that yet: that is for the interpreter.
+fn fork() -> Result<libc::pid_t, Errno> {
+    // SAFETY: the interpreter's lock is held, and this is the only thread.
+    unsafe { ffi::PyOS_BeforeFork() };
+    // SAFETY: as above.
+    let forked = unsafe { libc::fork() };
+    let forked = Errno::result(forked);
+    if forked != Ok(0) {
+        // SAFETY: as above.
+        unsafe { ffi::PyOS_AfterFork_Parent() };
+    }
+    forked
+}
+
+/// Serves a session in this process, which is a server now.
+fn serve_session(accepted: Accepted, origin: &Origin) -> ! {
+    serve_forked(PythonWorker::forking(fork_interpreter), accepted, |environment| origin.check(environment))
+}
+
+/// Forks an interpreter from this server.
+fn fork_interpreter(place: &Place<'_>) -> io::Result<Pid> {
+    let server = Pid::this();
+    // SAFETY: only this thread runs Python, and it does so only in the new process.
+    match Errno::result(unsafe { libc::fork() })? {
+        0 => begin(place, server),
+        interpreter => Ok(Pid::from_raw(interpreter)),
+    }
+}
+
+/// Goes on as the interpreter of a session.
+fn begin(place: &Place<'_>, server: Pid) -> ! {
+    // SAFETY: the pointer was stored once, before the first fork, and nothing else in this process uses it.
+    let (session, mask) = unsafe { &mut *TEMPLATE.load(Ordering::Relaxed) };
+    if let Err(error) = enter(place, server) {
+        pipes::end_process(errno_of(&error) as i32);
+    }
+    begin_child();
+    // SAFETY: the fork server held the interpreter's lock, and this is its thread in the new process.
+    let py = unsafe { Python::assume_attached() };
+    let fault = match session
+        .lead_to(py, place.paths.clone())
+        .and_then(|()| take_over(py, place, mask))
+        .and_then(|()| session.serve(py))
+    {
+        Ok(never) => match never {},
+        Err(fault) => fault,
+    };
+    fault.display(py);
+    pipes::end_process(rlm_worker_python::wire::LOST_STATUS)
+}
+
+/// Gives this process the place of an interpreter that was started.
+fn enter(place: &Place<'_>, server: Pid) -> io::Result<()> {
+    setsid()?;
+    tie_to_parent(server, Signal::SIGKILL)?;
+    place.entry.enter()?;
+    let streams = [
+        ("/dev/null", libc::O_RDONLY),
+        (&place.paths.stdout, libc::O_WRONLY),
+        (&place.paths.stderr, libc::O_WRONLY),
+    ];
+    for ((path, flags), fd) in streams.into_iter().zip(0..) {
+        let file = pipes::open(path, flags)?;
+        // SAFETY: plain integers.
+        Errno::result(unsafe { libc::dup2(file.as_raw_fd(), fd) })?;
+    }
+    close_servers_descriptors();
+    std::env::set_current_dir(place.cwd)
+}
+
+/// Gives Python the environment and the clock of its session, and a state of its own to what does not get one at a fork by itself.
+fn take_over(py: Python<'_>, place: &Place<'_>, mask: &SigSet) -> PyResult<()> {
+    let os = py.import("os")?;
+    os.getattr("environ")?.call_method0("clear")?;
+    let environment = os.getattr("environb")?;
+    let pwd = (OsString::from("PWD"), place.cwd.as_os_str().to_owned());
+    for (name, value) in place.env.iter().chain([&pwd]) {
+        let bytes = |text: &OsStr| PyBytes::new(py, text.as_bytes());
+        environment.set_item(bytes(name), bytes(value))?;
+    }
+    py.import("time")?.call_method0("tzset")?;
+    py.import("gc")?.call_method0("enable")?;
+    let modules = py.import("sys")?.getattr("modules")?;
+    if let Ok(random) = modules.get_item("numpy.random") {
+        random.call_method0("seed")?;
+    }
+    mask.thread_set_mask().map_err(io::Error::from)?;
+    Ok(())
+}
+
+/// What the process was made of. A session that needs other things, or newer ones, cannot come from it.
+struct Origin {
+    python: PathBuf,
+    engine: PathBuf,
+    /// Files and directories, and the identities and times that they had.
+    stamps: Vec<(PathBuf, Stamp)>,
+    /// The variables that were read at the start.
+    variables: BTreeMap<OsString, OsString>,
+    has_preloads: bool,
+}
+
+/// Device, inode, and time of the last change.
+type Stamp = Option<(u64, u64, i64, i64)>;
+
+fn stamp(path: &Path) -> Stamp {
+    let found = fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
+}
+
+impl Origin {
+    fn of(py: Python<'_>, arguments: &Arguments) -> PyResult<Self> {
+        let sys = py.import("sys")?;
+        let python = PathBuf::from(&arguments.python);
+        let engine: PathBuf = sys.getattr("orig_argv")?.get_item(5)?.extract()?;
+        let path: Vec<PathBuf> = sys.getattr("path")?.extract()?;
+        let settings = sys.getattr("prefix")?.extract::<PathBuf>()?.join("pyvenv.cfg");
+        let parts = path.into_iter().filter(|path| path.is_absolute());
+        let parts = parts.chain([settings, python.clone(), engine.clone()]);
+        let stamps = parts.map(|path| (path.clone(), stamp(&path))).collect();
+        #[expect(clippy::disallowed_methods, reason = "the environment is what the process was made of")]
+        let variables = std::env::vars_os().collect();
+        let has_preloads = !arguments.preload.is_empty();
+        Ok(Self { python, engine, stamps, variables, has_preloads })
+    }
+
+    /// The reason why no session can come from this process any more.
+    fn obstacle(&self) -> Option<String> {
+        let changed = self.stamps.iter().find(|(path, was)| stamp(path) != *was)?;
+        Some(format!("{} has changed since it was started, and it starts anew", changed.0.display()))
+    }
+
+    /// The reason why a session with these variables cannot come from this process. Variables that are wrong are for its supervisor.
+    fn check(&self, environment: &Environment) -> Option<String> {
+        let programs = programs::directory(environment.path(rlm_core::env::BIN_DIR).as_deref()).ok()?;
+        if stamp(&programs.join(ENGINE)) != stamp(&self.engine) {
+            return Some(format!("it belongs to other programs than {}", programs.display()));
+        }
+        let python = Chosen::find(None, environment, &programs).ok()?;
+        if python.program != self.python {
+            return Some(format!(
+                "its Python is {}, not {}",
+                self.python.display(),
+                python.program.display()
+            ));
+        }
+        let session_env = Settings::from_environment(environment).ok()?.session_env;
+        let is_read = |name: &OsStr| {
+            let name = name.to_string_lossy();
+            READ_AT_START.iter().any(|begin| name.starts_with(begin))
+                || self.has_preloads && name.ends_with(READ_BY_LIBRARIES)
+        };
+        let read = |variables: BTreeMap<OsString, OsString>| {
+            variables.into_iter().filter(|(name, _)| is_read(name)).collect::<BTreeMap<_, _>>()
+        };
+        let (wanted, own) = (read(session_env.into_iter().collect()), read(self.variables.clone()));
+        let names = wanted.keys().chain(own.keys());
+        let differs = names.into_iter().find(|name| wanted.get(*name) != own.get(*name))?;
+        Some(format!("it was started with another value of {}", differs.to_string_lossy()))
+    }
+}
+
+/// The text that waits in a pipe.
+fn drain(pipe: OwnedFd) -> String {
+    let mut printed = Vec::new();
+    // SAFETY: plain integers; the descriptor is open.
+    unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+    let _nothing_more = File::from(pipe).read_to_end(&mut printed);
+    String::from_utf8_lossy(&printed).trim().to_owned()
+}

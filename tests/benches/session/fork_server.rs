@@ -20,16 +20,24 @@ const ROUNDS: usize = 15;
 const IDLE: usize = 100;
 
 pub(crate) fn bench(table: &mut Table) {
-    compare(table, &default_python(), &[], "1", "a start", 0.35, 2.0);
+    compare(table, &default_python(), &[], None, "a start", 0.35, 2.0);
     if let Some(python) = variable("RLM_BENCH_NUMPY") {
         let preload = ["numpy", "pandas"];
         let what = "a start and the import of NumPy and pandas";
-        compare(table, Path::new(&python), &preload, "import numpy, pandas", what, 0.1, 4.0);
+        compare(table, Path::new(&python), &preload, Some("import numpy, pandas"), what, 0.1, 4.0);
     }
 }
 
-/// Compares starts, with the first cell, by `ratio`, and measures sessions that sit idle, of at most so many MiB.
-fn compare(table: &mut Table, python: &Path, preload: &[&str], code: &str, what: &str, ratio: f64, mib: f64) {
+/// Compares starts, with this first cell, by `ratio`, and measures sessions that sit idle, of at most so many MiB.
+fn compare(
+    table: &mut Table,
+    python: &Path,
+    preload: &[&str],
+    code: Option<&str>,
+    what: &str,
+    ratio: f64,
+    mib: f64,
+) {
     let variables = ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into()));
     let variables: Vec<_> = variables.chain([("RLM_PYTHON".into(), python.into())]).collect();
     let server = ForkServer::start(&program("rlm-worker-python"), &variables, preload).unwrap();
@@ -40,7 +48,7 @@ fn compare(table: &mut Table, python: &Path, preload: &[&str], code: &str, what:
         for (least, setup) in least.iter_mut().zip([Setup::python_at(python), forked()]) {
             let begun = Instant::now();
             let mut worker = setup.start();
-            worker.value(code);
+            code.map(|code| worker.value(code));
             *least = begun.elapsed().min(*least);
             worker.end();
         }

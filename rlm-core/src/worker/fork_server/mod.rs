@@ -24,7 +24,8 @@ mod client;
 mod server;
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
@@ -128,7 +129,13 @@ fn standing() -> Vec<u8> {
         "NSpid",
     ];
     const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "time", "user", "uts"];
-    let read = |file: &str| fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
+    // The kernel makes such a file anew for each `read`, so it is read at once.
+    let read = |file: &str| {
+        let mut text = vec![0; 8192];
+        let count = File::open(format!("/proc/self/{file}")).and_then(|mut file| file.read(&mut text));
+        text.truncate(count.unwrap_or(0));
+        String::from_utf8_lossy(&text).into_owned()
+    };
     let mut lines = Vec::new();
     for line in read("status").lines() {
         // The number of namespaces, and not the process ids in them.

@@ -17,6 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::control::ControlDir;
 use rlm_core::protocol::{Context, Info, Outcome, Response, State};
+use rlm_core::worker::descendants;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -123,6 +124,7 @@ impl Setup {
             // If the test is killed, its worker ends too.
             .env("RLM_HOST_PID", std::process::id().to_string())
             .envs(variable("RLM_TEST_CONFINE").map(|level| ("RLM_CONFINE", level)))
+            .envs(variable("RLM_TEST_FORK_SERVER").map(|name| ("RLM_FORK_SERVER_NAME", name)))
             .envs(self.env)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -180,7 +182,15 @@ impl Worker {
     #[must_use]
     pub fn server(&self) -> Pid {
         let child = children(self.pid()).first().copied();
-        child.unwrap_or_else(|| process_with_open(&self.control.command_fifo()).expect("it serves"))
+        child.unwrap_or_else(|| {
+            let mut server = None;
+            // It opens the FIFO again after each host.
+            wait_until("a process serves", || {
+                server = process_with_open(&self.control.command_fifo());
+                server.is_some()
+            });
+            server.expect("it serves")
+        })
     }
 
     /// The shell or the Python interpreter.
@@ -314,7 +324,16 @@ impl Worker {
     /// The running processes of this worker's session, including the worker's own.
     #[must_use]
     pub fn processes(&self) -> Vec<(Pid, String)> {
-        marked_processes(&self.mark)
+        let mut found = marked_processes(&self.mark);
+        // Processes that a fork server has forked show its environment.
+        if variable("RLM_TEST_FORK_SERVER").is_some()
+            && let Some(server) = process_with_open(&self.control.command_fifo())
+        {
+            let tree = [server].into_iter().chain(descendants::below(server));
+            let known: Vec<Pid> = found.iter().map(|(pid, _)| *pid).collect();
+            found.extend(tree.filter(|pid| !known.contains(pid)).map(|pid| (pid, "forked".to_owned())));
+        }
+        found
     }
 
     /// Drops the worker, which must end.

@@ -38,8 +38,13 @@ mod tools;
 mod variables;
 
 use pyo3::prelude::*;
+use rlm_core::memory::Allocator;
 use rlm_worker_python::fork_server::Arguments;
 use rlm_worker_python::wire::LOST_STATUS;
+
+/// A server that was forked says that it got no memory, as one that was started.
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 /// Serves the session whose pipe paths are in `sys.argv`, or as the fork server that it describes, and never returns.
 #[pyfunction]

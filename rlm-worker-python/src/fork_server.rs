@@ -32,7 +32,7 @@ const CANNOT_SERVE: u8 = 3;
 /// Sessions that wait for their turn.
 const BACKLOG: i32 = 4096;
 
-/// What the engine of a fork server is told: descriptors by number.
+/// The arguments of the engine of a fork server: descriptors by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
     /// The socket that listens.
@@ -43,7 +43,7 @@ pub struct Arguments {
     pub errors: RawFd,
     /// Gets `ready` and a newline. -1: nobody waits.
     pub ready: RawFd,
-    /// What the preloads print can be read here.
+    /// The output of preloads can be read here.
     pub printed: RawFd,
     /// Path of the program that runs.
     pub python: String,

@@ -111,11 +111,16 @@ pub fn end_orphans(keep: &[Pid]) {
     let orphans = || children(Pid::this()).into_iter().filter(|pid| !keep.contains(pid));
     for (signal, limit) in STOP_LADDER {
         let deadline = Instant::now() + limit;
-        let mut signalled = Vec::new();
+        let (mut signalled, mut empty_scans) = (Vec::new(), 0);
         loop {
             let alive: Vec<Pid> = orphans().filter(|pid| matches!(try_reap(*pid), Ok(None))).collect();
             if alive.is_empty() {
-                return;
+                // The kernel's list may lack a child while others end.
+                empty_scans += 1;
+                if empty_scans == 2 {
+                    return;
+                }
+                continue;
             }
             for pid in alive.into_iter().flat_map(|pid| [vec![pid], below(pid)].concat()) {
                 if signal == Signal::SIGKILL || !signalled.contains(&pid) {

@@ -226,7 +226,7 @@ fn take_over(py: Python<'_>, place: &Place<'_>, mask: &SigSet) -> PyResult<()> {
     Ok(())
 }
 
-/// What the process was made of. A session that needs other things, or newer ones, cannot come from it.
+/// The files and variables that the process was made of. A session that needs other things, or newer ones, cannot come from it.
 struct Origin {
     python: PathBuf,
     engine: PathBuf,

@@ -7,6 +7,7 @@ use std::process::Command;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::protocol::{Outcome, State};
+use rlm_core::worker::descendants;
 use rlm_env::ForkServer;
 use rlm_tests::{
     Setup, Worker, children, default_python, is_over, open_descriptors, program, pythons, scaled,
@@ -47,7 +48,8 @@ impl Forks {
     }
 
     fn assert_forked(&self, worker: &Worker) {
-        assert!(children(self.pid()).contains(&worker.server()), "{}", worker.log());
+        let parent = descendants::stat_fields(worker.server(), [4]).map(|[parent]| parent);
+        assert_eq!(parent, Some(self.pid().as_raw() as u64), "{}", worker.log());
     }
 }
 

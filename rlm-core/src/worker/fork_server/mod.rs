@@ -110,7 +110,7 @@ impl Wanted {
     }
 }
 
-/// What a process passes on to those that it forks, one line each: user, limits, cgroup, namespaces, and the like.
+/// The conditions that a process passes on to those that it forks, one line each: user, limits, cgroup, namespaces, and the like.
 fn standing() -> Vec<u8> {
     const STATUS: [&str; 14] = [
         "Umask",

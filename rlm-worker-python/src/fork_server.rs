@@ -29,6 +29,9 @@ const USAGE_ERROR: u8 = 2;
 /// Exit status if the fork server cannot be started.
 const CANNOT_SERVE: u8 = 3;
 
+/// Most bytes that preloads may print.
+const PRINTED_BYTES: i32 = 1 << 20;
+
 /// Sessions that wait for their turn.
 const BACKLOG: i32 = 4096;
 
@@ -45,6 +48,8 @@ pub struct Arguments {
     pub ready: RawFd,
     /// The output of preloads can be read here.
     pub printed: RawFd,
+    /// True if the process has started anew.
+    pub is_renewed: bool,
     /// Path of the program that runs.
     pub python: String,
     /// Servers that the program before this one has forked: process ids, and connections to guards.
@@ -55,17 +60,18 @@ pub struct Arguments {
 
 impl Arguments {
     fn into_arguments(self) -> Vec<String> {
-        let Self { listener, owner, errors, ready, printed, python, servers, preload } = self;
-        let descriptors = [listener, owner, errors, ready, printed].map(|fd| fd.to_string());
+        let Self { listener, owner, errors, ready, printed, is_renewed, python, servers, preload } = self;
+        let numbers = [listener, owner, errors, ready, printed, is_renewed.into()].map(|fd| fd.to_string());
         let servers = servers.iter().map(|(pid, link)| format!("{pid} {link} ")).collect::<String>();
-        let words = [OPTION.to_owned()].into_iter().chain(descriptors).chain([python, servers]);
+        let words = [OPTION.to_owned()].into_iter().chain(numbers).chain([python, servers]);
         words.chain(preload).collect()
     }
 
     /// The inverse: None if these are the arguments of a session's interpreter.
     #[must_use]
     pub fn from_arguments(arguments: &[String]) -> Option<Self> {
-        let [option, listener, owner, errors, ready, printed, python, servers, preload @ ..] = arguments
+        let [option, listener, owner, errors, ready, printed, is_renewed, python, servers, preload @ ..] =
+            arguments
         else {
             return None;
         };
@@ -80,6 +86,7 @@ impl Arguments {
             errors: fd(errors)?,
             ready: fd(ready)?,
             printed: fd(printed)?,
+            is_renewed: is_renewed == "1",
             python: python.clone(),
             servers: numbers.as_chunks().0.iter().map(|[pid, link]| (*pid, *link)).collect(),
             preload: preload.to_vec(),
@@ -97,6 +104,9 @@ impl Arguments {
     ) -> io::Error {
         let place = |arguments: &mut Self| -> io::Result<()> {
             let (printed, output) = io::pipe()?;
+            // A smaller pipe works too, for modules that print less.
+            let _too_many_pipes =
+                nix::fcntl::fcntl(&output, nix::fcntl::FcntlArg::F_SETPIPE_SZ(PRINTED_BYTES));
             arguments.printed = keep(printed.into())?;
             let nothing = fs::File::open("/dev/null")?;
             for (fd, stream) in [(nothing.as_raw_fd(), 0), (output.as_raw_fd(), 1), (output.as_raw_fd(), 2)] {
@@ -118,7 +128,8 @@ impl Arguments {
 /// Runs the fork server, if the command line asks for one. None: it asks for a session.
 #[must_use]
 pub fn main() -> Option<ExitCode> {
-    if !std::env::args_os().any(|argument| argument == OPTION) {
+    let has = |option: &str| std::env::args_os().any(|argument| argument == option);
+    if !has(OPTION) || has("--help") || has("-h") {
         return None;
     }
     let (status, error) = match parse_arguments() {
@@ -144,7 +155,7 @@ fn parse_arguments() -> Result<(String, Option<OsString>, Option<RawFd>), lexopt
         match argument {
             Long("fork-server") => name = Some(parser.value()?.string()?),
             Long("python") => python = Some(parser.value()?),
-            Long("ready-fd") => ready = Some(parser.value()?.parse::<RawFd>()?),
+            Long("ready-fd") => ready = Some(parser.value()?.parse::<u16>()?.into()),
             other => return Err(other.unexpected()),
         }
     }
@@ -178,6 +189,7 @@ fn execute(
             errors: keep(io::stderr().as_fd().try_clone_to_owned()?)?,
             ready: ready.map_or(Ok(-1), |fd| keep(fd.try_clone_to_owned()?))?,
             printed: -1,
+            is_renewed: false,
             python: python.program.to_string_lossy().into_owned(),
             servers: Vec::new(),
             preload: environment.names(env::PYTHON_PRELOAD),
@@ -233,6 +245,7 @@ mod tests {
             errors: 12,
             ready: -1,
             printed: 13,
+            is_renewed: true,
             python,
             servers,
             preload,

@@ -61,7 +61,7 @@ pub(super) fn run_guarded(
     clean_up: impl FnOnce(i32) -> ExitCode,
 ) -> Result<ExitCode, Errno> {
     events::block_signals()?;
-    ignore_file_size_signal()?;
+    set_dispositions()?;
     seal_descriptors();
     let left_open = if confine == Confine::Off { Vec::new() } else { left_open(passed) };
     // A call may print 16 MiB before the worker sits idle for hours.
@@ -130,11 +130,11 @@ impl Guarded {
         }
     }
 
-    /// Polls readable when there is news, of which no signal tells.
-    fn news(&self) -> Option<BorrowedFd<'_>> {
+    /// The descriptors of which one can be read when there is news that no signal tells, and the time at which to look in any case.
+    fn news(&self) -> (Vec<BorrowedFd<'_>>, Option<Instant>) {
         match self {
-            Self::Child(_) => None,
-            Self::Forked(forked) => Some(forked.news()),
+            Self::Child(_) => (Vec::new(), None),
+            Self::Forked(forked) => forked.news(),
         }
     }
 }
@@ -226,11 +226,15 @@ fn start_in(level: ConfinementLevel, before: &[Failed]) -> Result<Result<Started
     }
 }
 
-/// A write beyond a file size limit that the host set fails like one on a full disk, instead of ending the process.
-/// The session's processes get the default action back.
-fn ignore_file_size_signal() -> Result<(), Errno> {
+/// A write beyond a file size limit that the host set fails like one on a full disk, instead of ending the process. A child whose end
+/// its parent ignores has no status.
+/// The session's processes get the default actions back.
+fn set_dispositions() -> Result<(), Errno> {
     // SAFETY: no handler is installed.
-    unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }.map(drop)
+    unsafe {
+        signal(Signal::SIGXFSZ, SigHandler::SigIgn)?;
+        signal(Signal::SIGCHLD, SigHandler::SigDfl).map(drop)
+    }
 }
 
 /// Marks every descriptor beyond the standard three close-on-exec: descriptors that the host left open are not for the
@@ -265,8 +269,10 @@ fn guard_server(mut server: Guarded, forwarding: ForwardFlag) -> Result<i32, Err
             kill_at = None;
         }
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-        fds.extend(server.news().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        match poll(&mut fds, sys::timeout_until(kill_at)) {
+        let (news, look_at) = server.news();
+        fds.extend(news.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let deadline = kill_at.into_iter().chain(look_at).min();
+        match poll(&mut fds, sys::timeout_until(deadline)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }

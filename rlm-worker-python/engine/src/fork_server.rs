@@ -3,7 +3,8 @@
 //! It forks a server, which is the supervisor of a session in Rust alone. That one forks the interpreter below it, also in place of
 //! one that has died: see [`rlm_core::worker::fork_server`].
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -18,13 +19,15 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Pid, setsid};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rlm_core::programs;
 use rlm_core::sys::{errno_of, tie_to_parent};
-use rlm_core::worker::fork_server::{Accepted, End, ForkServer, close_servers_descriptors};
+use rlm_core::worker::descendants;
+use rlm_core::worker::fork_server::{Accepted, End, ForkServer, Obstacle, close_servers_descriptors};
 use rlm_core::worker::program::serve_forked;
 use rlm_core::worker::settings::{Environment, Settings};
 use rlm_worker_python::fork_server::{Arguments, keep};
@@ -32,7 +35,8 @@ use rlm_worker_python::{ENGINE, Place, Python as Chosen, PythonWorker};
 
 use crate::checkpoint::begin_child;
 use crate::session::Session;
-use crate::{pipes, text};
+use crate::streams::flush_c_stdout;
+use crate::{pipes, signals, text};
 
 /// Exit status of a fork server that cannot start.
 const CANNOT_SERVE: i32 = 3;
@@ -43,8 +47,17 @@ const READ_AT_START: [&str; 5] = ["LANG", "LC_", "LD_", "MALLOC_", "GLIBC_"];
 /// The ends of the names of those that libraries read when they are imported.
 const READ_BY_LIBRARIES: &str = "_NUM_THREADS";
 
-/// The session that new interpreters go on with, and the mask of signals that they get. This process has one thread.
-static TEMPLATE: AtomicPtr<(Session, SigSet)> = AtomicPtr::new(ptr::null_mut());
+/// The parts of a new interpreter.
+struct Template {
+    session: Session,
+    /// The mask of signals.
+    mask: SigSet,
+    /// The variables that preloads have set.
+    preset: Vec<(OsString, OsString)>,
+}
+
+/// The template of interpreters. This process has one thread.
+static TEMPLATE: AtomicPtr<Template> = AtomicPtr::new(ptr::null_mut());
 
 /// Serves until the last session has ended. Returns in an interpreter that was forked, and goes on as that.
 pub(crate) fn serve(py: Python<'_>, session: Session, arguments: Arguments) -> PyResult<Infallible> {
@@ -54,33 +67,43 @@ pub(crate) fn serve(py: Python<'_>, session: Session, arguments: Arguments) -> P
     };
     let [listener, owner, errors, printed] =
         [arguments.listener, arguments.owner, arguments.errors, arguments.printed].map(take);
-    let servers = arguments.servers.iter().map(|(pid, link)| (Pid::from_raw(*pid), take(*link))).collect();
-    let prepared = prepare(py, &arguments.preload);
-    let origin = Origin::of(py, &arguments)?;
-    let mut server = ForkServer::new(listener, owner, servers).map_err(io::Error::from)?;
+    let children: Vec<Pid> = arguments.servers.iter().map(|(pid, _)| Pid::from_raw(*pid)).collect();
+    let links = arguments.servers.iter().map(|(_, link)| take(*link));
+    let servers = children.iter().copied().zip(links).collect();
+    #[expect(clippy::disallowed_methods, reason = "the environment is what the process is made of")]
+    let variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
     let mut errors = File::from(errors);
-    if let Err(reason) = &prepared {
+    let failure = prepare(py, &arguments.preload, &children).err();
+    if let Some(reason) = &failure {
         let output = drain(printed);
         let output = if output.is_empty() { output } else { format!("; it printed:\n{output}") };
         let line = format!("rlm-worker-python: the fork server cannot start: {reason}{output}\n");
         let _nobody_listens = errors.write_all(line.as_bytes());
-        // It has the sessions of the one before it, if that was renewed.
-        server.retire();
-    } else if arguments.ready >= 0 {
+        if !arguments.is_renewed {
+            descendants::end_all();
+            pipes::end_process(CANNOT_SERVE);
+        }
+    } else {
+        drop(printed);
+    }
+    let origin = Origin::of(py, &arguments, variables, failure)?;
+    let mut server = ForkServer::new(listener, owner, servers).map_err(io::Error::from)?;
+    silence().map_err(io::Error::from)?;
+    if arguments.ready >= 0 {
         let _nobody_waits = File::from(take(arguments.ready)).write_all(b"ready\n");
     }
-    TEMPLATE.store(Box::into_raw(Box::new((session, server.mask()))), Ordering::Relaxed);
+    let template = Template { session, mask: server.mask(), preset: origin.set_by_preloads() };
+    TEMPLATE.store(Box::into_raw(Box::new(template)), Ordering::Relaxed);
     match server.run(|| origin.obstacle(), fork) {
         Ok(End::Forked(accepted)) => serve_session(*accepted, &origin),
         Ok(End::Stale) => Err(renew(server, errors, arguments, origin).into()),
-        Ok(End::Retired) => pipes::end_process(if prepared.is_ok() { 0 } else { CANNOT_SERVE }),
+        Ok(End::Retired) => pipes::end_process(0),
         Err(errno) => Err(io::Error::from(errno).into()),
     }
 }
 
 /// Starts the interpreter anew, in this process: its children, the servers, stay. Returns why it cannot.
 fn renew(server: ForkServer, errors: File, arguments: Arguments, origin: Origin) -> io::Error {
-    let mask = server.mask();
     let (listener, owner, servers) = server.into_parts();
     let arguments = || -> io::Result<Arguments> {
         let servers = servers.into_iter().map(|(pid, link)| Ok((pid.as_raw(), keep(link)?)));
@@ -89,19 +112,20 @@ fn renew(server: ForkServer, errors: File, arguments: Arguments, origin: Origin)
             owner: keep(owner)?,
             errors: keep(errors.into())?,
             ready: -1,
+            is_renewed: true,
             servers: servers.collect::<io::Result<_>>()?,
             ..arguments
         })
     };
-    match arguments().and_then(|arguments| Ok(mask.thread_set_mask().map(|()| arguments)?)) {
+    match arguments() {
         Ok(arguments) => arguments.execute(&origin.engine, origin.variables),
         Err(error) => error,
     }
 }
 
 /// Imports modules, and has everything that exists so far stay where it is: the garbage collector would write to it, and so copy
-/// it, in each session.
-fn prepare(py: Python<'_>, preload: &[String]) -> Result<(), String> {
+/// it, in each session. `children` are those that this process has already.
+fn prepare(py: Python<'_>, preload: &[String], children: &[Pid]) -> Result<(), String> {
     let in_words = |error: PyErr| {
         let error = error.into_value(py).into_bound(py).into_any();
         format!("{}: {}", text::type_name(&error), text::by_str(&error))
@@ -109,14 +133,32 @@ fn prepare(py: Python<'_>, preload: &[String]) -> Result<(), String> {
     let collector = py.import("gc").map_err(in_words)?;
     let call = |name: &str| collector.call_method0(name).map(drop).map_err(in_words);
     call("disable")?;
-    let mut threads = count_threads();
+    let mask = umask(Mode::empty());
+    umask(mask);
+    let descriptors = open_descriptors();
     for name in preload {
         py.import(name.as_str()).map_err(|error| format!("cannot import {name}: {}", in_words(error)))?;
+        let refuse =
+            |what: &str| Err(format!("{name} {what} when it is imported, and a fork would not have them"));
         let count = py.import("_thread").and_then(|module| module.call_method0("_count")?.extract::<u64>());
         if count.map_err(in_words)? > 0 {
-            return Err(format!("{name} starts threads when it is imported, and a fork would not have them"));
+            return refuse("starts threads");
+        }
+        let this = Pid::this();
+        let is_new = |pid: &Pid| parent(*pid) == this && !children.contains(pid);
+        if descendants::below(this).iter().any(is_new) {
+            return refuse("starts programs");
+        }
+        if let Some(open) = open_descriptors().difference(&descriptors).next() {
+            let file = fs::read_link(format!("/proc/self/fd/{open}")).unwrap_or_default();
+            return refuse(&format!("leaves files or connections open ({})", file.display()));
         }
     }
+    umask(mask);
+    for stream in ["stdout", "stderr"] {
+        let _closed = py.import("sys").and_then(|sys| sys.getattr(stream)?.call_method0("flush"));
+    }
+    flush_c_stdout();
     call("collect")?;
     call("freeze")?;
     // Libraries that can be forked end their threads then.
@@ -125,15 +167,33 @@ fn prepare(py: Python<'_>, preload: &[String]) -> Result<(), String> {
         Ok(tried) => drop(nix::sys::wait::waitpid(Pid::from_raw(tried), None)),
         Err(errno) => return Err(errno.desc().to_owned()),
     }
-    threads = count_threads().max(threads);
-    match threads {
+    match fs::read_dir("/proc/self/task").map_or(0, Iterator::count) {
         0 | 1 => Ok(()),
         _ => Err("what it has imported keeps threads, and a fork would not have them".to_owned()),
     }
 }
 
-fn count_threads() -> usize {
-    fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+fn parent(pid: Pid) -> Pid {
+    let parent = descendants::stat_fields(pid, [4]).map_or(0, |[parent]| parent);
+    Pid::from_raw(i32::try_from(parent).unwrap_or(0))
+}
+
+/// The descriptors of this process, without that of the directory in which they are listed.
+fn open_descriptors() -> BTreeSet<libc::c_int> {
+    let listed = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let listed: Vec<_> = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    // SAFETY: plain integers.
+    listed.into_iter().filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0).collect()
+}
+
+/// Leads the output of hooks of a fork nowhere: nobody reads it.
+fn silence() -> Result<(), Errno> {
+    let nothing = File::options().write(true).open("/dev/null").map_err(|error| errno_of(&error))?;
+    for stream in [1, 2] {
+        // SAFETY: plain integers.
+        Errno::result(unsafe { libc::dup2(nothing.as_raw_fd(), stream) })?;
+    }
+    Ok(())
 }
 
 /// Forks, with Python prepared for it. In the new process, Python does not know that yet: that is for the interpreter.
@@ -168,7 +228,7 @@ fn fork_interpreter(place: &Place<'_>) -> io::Result<Pid> {
 /// Goes on as the interpreter of a session.
 fn begin(place: &Place<'_>, server: Pid) -> ! {
     // SAFETY: the pointer was stored once, before the first fork, and nothing else in this process uses it.
-    let (session, mask) = unsafe { &mut *TEMPLATE.load(Ordering::Relaxed) };
+    let Template { session, mask, preset } = unsafe { &mut *TEMPLATE.load(Ordering::Relaxed) };
     if let Err(error) = enter(place, server) {
         pipes::end_process(errno_of(&error) as i32);
     }
@@ -177,7 +237,7 @@ fn begin(place: &Place<'_>, server: Pid) -> ! {
     let py = unsafe { Python::assume_attached() };
     let fault = match session
         .lead_to(py, place.paths.clone())
-        .and_then(|()| take_over(py, place, mask))
+        .and_then(|()| take_over(py, place, mask, preset))
         .and_then(|()| session.serve(py))
     {
         Ok(never) => match never {},
@@ -207,12 +267,20 @@ fn enter(place: &Place<'_>, server: Pid) -> io::Result<()> {
 }
 
 /// Gives Python the environment and the clock of its session, and a state of its own to what does not get one at a fork by itself.
-fn take_over(py: Python<'_>, place: &Place<'_>, mask: &SigSet) -> PyResult<()> {
+fn take_over(
+    py: Python<'_>,
+    place: &Place<'_>,
+    mask: &SigSet,
+    preset: &[(OsString, OsString)],
+) -> PyResult<()> {
     let os = py.import("os")?;
     os.getattr("environ")?.call_method0("clear")?;
     let environment = os.getattr("environb")?;
     let pwd = (OsString::from("PWD"), place.cwd.as_os_str().to_owned());
-    for (name, value) in place.env.iter().chain([&pwd]) {
+    let own = place.env.iter().chain([&pwd]);
+    let preset = preset.iter().filter(|(name, _)| place.env.iter().all(|(own, _)| own != name));
+    // Nothing can set a variable whose name has the sign.
+    for (name, value) in own.chain(preset).filter(|(name, _)| !name.as_bytes().contains(&b'=')) {
         let bytes = |text: &OsStr| PyBytes::new(py, text.as_bytes());
         environment.set_item(bytes(name), bytes(value))?;
     }
@@ -222,7 +290,15 @@ fn take_over(py: Python<'_>, place: &Place<'_>, mask: &SigSet) -> PyResult<()> {
     if let Ok(random) = modules.get_item("numpy.random") {
         random.call_method0("seed")?;
     }
+    if let Ok(threading) = modules.get_item("threading") {
+        let main = threading.call_method0("main_thread")?;
+        // Later versions of Python do so themselves.
+        if main.hasattr("_set_native_id")? {
+            main.call_method0("_set_native_id")?;
+        }
+    }
     mask.thread_set_mask().map_err(io::Error::from)?;
+    signals::block();
     Ok(())
 }
 
@@ -230,11 +306,20 @@ fn take_over(py: Python<'_>, place: &Place<'_>, mask: &SigSet) -> PyResult<()> {
 struct Origin {
     python: PathBuf,
     engine: PathBuf,
-    /// Files and directories, and the identities and times that they had.
-    stamps: Vec<(PathBuf, Stamp)>,
+    files: RefCell<Vec<Source>>,
     /// The variables that were read at the start.
     variables: BTreeMap<OsString, OsString>,
     has_preloads: bool,
+    /// The reason why the process could not be made.
+    failure: Option<String>,
+}
+
+/// A file, or a directory of modules.
+struct Source {
+    path: PathBuf,
+    stamp: Stamp,
+    /// The entries of a directory that can be imported, or say what is installed.
+    modules: BTreeSet<OsString>,
 }
 
 /// Device, inode, and time of the last change.
@@ -245,26 +330,77 @@ fn stamp(path: &Path) -> Stamp {
     Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
 }
 
+impl Source {
+    fn of(path: PathBuf) -> Self {
+        let (stamp, modules) = (stamp(&path), modules(&path));
+        Self { path, stamp, modules }
+    }
+
+    /// True if another file, or other modules, are there now.
+    fn has_changed(&mut self) -> bool {
+        let now = stamp(&self.path);
+        if now == self.stamp {
+            return false;
+        }
+        // Other files may come and go in a directory of modules.
+        let is_same = self.path.is_dir() && modules(&self.path) == self.modules;
+        if is_same {
+            self.stamp = now;
+        }
+        !is_same
+    }
+}
+
+/// The modules and packages in a directory, and the directories that say what is installed.
+fn modules(directory: &Path) -> BTreeSet<OsString> {
+    const ENDS: [&str; 5] = [".py", ".so", ".pth", ".dist-info", ".egg-info"];
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_module = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        let has_end = ENDS.iter().any(|end| name.as_bytes().ends_with(end.as_bytes()));
+        has_end || entry.path().join("__init__.py").exists()
+    };
+    entries.filter(is_module).map(|entry| entry.file_name()).collect()
+}
+
 impl Origin {
-    fn of(py: Python<'_>, arguments: &Arguments) -> PyResult<Self> {
+    fn of(
+        py: Python<'_>,
+        arguments: &Arguments,
+        variables: BTreeMap<OsString, OsString>,
+        failure: Option<String>,
+    ) -> PyResult<Self> {
         let sys = py.import("sys")?;
         let python = PathBuf::from(&arguments.python);
         let engine: PathBuf = sys.getattr("orig_argv")?.get_item(5)?.extract()?;
         let path: Vec<PathBuf> = sys.getattr("path")?.extract()?;
         let settings = sys.getattr("prefix")?.extract::<PathBuf>()?.join("pyvenv.cfg");
         let parts = path.into_iter().filter(|path| path.is_absolute());
-        let parts = parts.chain([settings, python.clone(), engine.clone()]);
-        let stamps = parts.map(|path| (path.clone(), stamp(&path))).collect();
-        #[expect(clippy::disallowed_methods, reason = "the environment is what the process was made of")]
-        let variables = std::env::vars_os().collect();
+        let files = parts.chain([settings, python.clone(), engine.clone()]).map(Source::of).collect();
         let has_preloads = !arguments.preload.is_empty();
-        Ok(Self { python, engine, stamps, variables, has_preloads })
+        Ok(Self { python, engine, files: RefCell::new(files), variables, has_preloads, failure })
     }
 
-    /// The reason why no session can come from this process any more.
-    fn obstacle(&self) -> Option<String> {
-        let changed = self.stamps.iter().find(|(path, was)| stamp(path) != *was)?;
-        Some(format!("{} has changed since it was started, and it starts anew", changed.0.display()))
+    /// The variables that preloads have set.
+    fn set_by_preloads(&self) -> Vec<(OsString, OsString)> {
+        #[expect(clippy::disallowed_methods, reason = "modules have changed the environment of this process")]
+        let now = std::env::vars_os();
+        now.filter(|(name, value)| self.variables.get(name) != Some(value)).collect()
+    }
+
+    /// The reason why no session can come from this process now.
+    fn obstacle(&self) -> Option<Obstacle> {
+        let mut files = self.files.borrow_mut();
+        let changed = files.iter_mut().find_map(|file| file.has_changed().then(|| file.path.clone()));
+        let Some(changed) = changed else {
+            let reason = self.failure.clone()?;
+            return Some(Obstacle { reason: format!("it could not start anew: {reason}"), is_stale: false });
+        };
+        // Without them, the process stays what it is: it cleans up after its sessions.
+        let is_stale = [&self.python, &self.engine].iter().all(|file| file.is_file());
+        let then = if is_stale { ", and it starts anew" } else { "" };
+        let reason = format!("{} has changed since it was started{then}", changed.display());
+        Some(Obstacle { reason, is_stale })
     }
 
     /// The reason why a session with these variables cannot come from this process. Variables that are wrong are for its supervisor.

@@ -97,6 +97,11 @@ impl Signals {
     }
 }
 
+/// Blocks both signals, as between cells.
+pub(crate) fn block() {
+    change_mask(libc::SIG_BLOCK);
+}
+
 /// Runs the handlers of pending signals.
 pub(crate) fn run_handlers(py: Python<'_>) {
     if let Err(raised) = py.check_signals() {

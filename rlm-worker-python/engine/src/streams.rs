@@ -183,7 +183,7 @@ fn file_id(fd: i32) -> Option<(u64, u64)> {
 
 /// Flushes the output of C code, but only its standard output: a thread that reads may hold the lock of another stream
 /// for ever.
-fn flush_c_stdout() {
+pub(crate) fn flush_c_stdout() {
     unsafe extern "C" {
         static stdout: *mut libc::FILE;
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -10,7 +11,7 @@ use rlm_core::protocol::{Outcome, State};
 use rlm_core::worker::descendants;
 use rlm_env::ForkServer;
 use rlm_tests::{
-    Setup, Worker, children, default_python, is_over, open_descriptors, program, pythons, scaled,
+    AT_ONCE, Setup, Worker, children, default_python, is_over, open_descriptors, program, pythons, scaled,
     shell_status, wait_until,
 };
 use serde_json::json;
@@ -311,6 +312,11 @@ fn a_module_that_cannot_be_imported_or_forked_is_named() {
         ),
         ("exits.py", "import sys; sys.exit(7)"),
         ("dies.py", "import os; os._exit(7)"),
+        ("opens.py", "file = open('/etc/passwd')"),
+        (
+            "programs.py",
+            "import subprocess; program = subprocess.Popen(['sleep', '1000']); print(program.pid)",
+        ),
     ];
     let (_dir, python) = environment_with(&modules);
     let why = |module: &str| start(&python, &[], &["json", module]).unwrap_err().to_string();
@@ -327,6 +333,13 @@ fn a_module_that_cannot_be_imported_or_forked_is_named() {
         why("threads"),
         format!("{prefix}threads starts threads when it is imported, and a fork would not have them")
     );
+    let opens = "opens leaves files or connections open (/etc/passwd) when it is imported, and a fork would not have them";
+    assert_eq!(why("opens"), format!("{prefix}{opens}"));
+    let programs =
+        "programs starts programs when it is imported, and a fork would not have them; it printed:\n";
+    let told = why("programs");
+    let program = told.strip_prefix(&format!("{prefix}{programs}")).unwrap_or_else(|| panic!("{told}"));
+    assert!(is_over(Pid::from_raw(program.parse().unwrap())));
     assert_eq!(why("exits"), format!("{prefix}cannot import exits: SystemExit: 7"));
     assert_eq!(why("dies"), "the fork server ended before it was ready (exit status: 7)");
 }
@@ -356,14 +369,75 @@ fn what_is_installed_is_seen_by_the_next_session() {
     assert_eq!(shell_status(first.wait()), 128 + Signal::SIGKILL as i32);
     first.assert_nothing_left();
     last.end();
-    // A module that is gone ends the fork server, and no session.
-    let mut last = forks.start();
+    // Other files in a directory of modules are no modules.
+    fs::write(packages.join("result.json"), "{}").unwrap();
+    forks.start().end();
+    // An upgrade may take the module away for a moment.
     fs::remove_file(packages.join("before.py")).unwrap();
-    fs::remove_dir_all(packages.join("__pycache__")).unwrap();
-    forks.setup().start().end();
-    assert_eq!(last.value("2 + 2"), "4");
+    let why = || {
+        let worker = forks.setup().start();
+        let why = why_started(&worker);
+        worker.end();
+        why
+    };
+    assert!(why().ends_with("and it starts anew"));
+    let fault =
+        "it could not start anew: cannot import before: ModuleNotFoundError: No module named 'before'";
+    assert_eq!([why(), why()], [fault, fault]);
+    let descriptors = open_descriptors(pid);
+    fs::write(packages.join("before.py"), "version = 4").unwrap();
+    assert!(why().ends_with("and it starts anew"));
+    let mut last = forks.start();
+    assert_eq!(last.value(code), "(4, 3)");
     last.end();
-    wait_until("it ends", || is_over(pid));
+    wait_until("it has the descriptors from before", || open_descriptors(pid) <= descriptors);
+    // Without its environment it starts no more sessions, and cleans up after those that it has.
+    let mut last = forks.start();
+    last.value("import subprocess; program = subprocess.Popen(['sh', '-c', '(setsid sleep 1000 &)'])");
+    fs::remove_dir_all(dir.path().join("lib")).unwrap();
+    fs::remove_file(&python).unwrap();
+    let (name, value) = forks.server.as_ref().unwrap().variable();
+    let next = Setup::python().env(name.to_str().unwrap(), value.to_str().unwrap()).start();
+    assert!(why_started(&next).ends_with("has changed since it was started"), "{}", next.log());
+    next.end();
+    kill(last.server(), Signal::SIGKILL).unwrap();
+    last.wait();
+    last.assert_nothing_left();
+}
+
+#[test]
+fn modules_may_print_set_variables_and_change_signals() {
+    let text = "import os, signal\nprint('x' * 200_000)\nos.environ.update(SET='yes', OMP_NUM_THREADS='1', LANG='xx')\n\
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nos.umask(0o77)\n\
+        os.register_at_fork(after_in_parent=lambda: print('y' * 5000, flush=True))";
+    let (_dir, python) = environment_with(&[("changes.py", text)]);
+    let forks = Forks::of(&python, &["changes"]);
+    for _ in 0..20 {
+        let mut worker = forks.start();
+        let response = worker.call("import os; os.environ['SET'], os.environ['LANG'], os.umask(0)");
+        assert_eq!(
+            (response.stdout.as_str(), response.result.as_deref()),
+            ("", Some("('yes', 'C.UTF-8', 18)"))
+        );
+        worker.end();
+    }
+}
+
+#[test]
+fn a_fork_server_that_is_stopped_keeps_no_session_from_its_end() {
+    let forks = Forks::new();
+    let mut worker = forks.start();
+    kill(forks.pid(), Signal::SIGSTOP).unwrap();
+    assert_eq!(worker.value("1 + 1"), "2");
+    let begun = Instant::now();
+    worker.signal(Signal::SIGTERM);
+    assert_eq!(shell_status(worker.wait()), 128 + Signal::SIGTERM as i32);
+    assert!(begun.elapsed() < AT_ONCE * 4, "{:?}", begun.elapsed());
+    let next = forks.setup().start();
+    assert_eq!(why_started(&next), "it has not answered for 3 s");
+    next.end();
+    kill(forks.pid(), Signal::SIGCONT).unwrap();
+    forks.start().end();
 }
 
 #[test]

@@ -2,19 +2,24 @@
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use nix::unistd::Pid;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use super::{GO, MAX_BYTES, Request, peer, receive, send};
 use crate::error::with_causes;
 use crate::sys;
 
-/// Longest wait for a fork server that many ask at once, in seconds.
-const PATIENCE: i64 = 10;
+/// Longest wait for a fork server that many ask at once, or that starts anew, in seconds.
+const PATIENCE: i64 = 3;
+
+/// Time for a fork server to clean up after a server that has ended. It may be stopped, or busy with its start.
+const CLEANUP_LIMIT: Duration = Duration::from_secs(2);
 
 /// A server that was forked for this guard, which is not its parent.
 pub(in crate::worker) struct Forked {
@@ -22,23 +27,30 @@ pub(in crate::worker) struct Forked {
     process: OwnedFd,
     /// The status that came last: the server's own word, and then its parent's.
     status: Option<i32>,
+    /// The end of the wait for its parent's word. None: the server is alive.
+    until: Option<Instant>,
 }
 
 impl Forked {
-    /// Polls readable when there is news of the server.
-    pub(in crate::worker) fn news(&self) -> BorrowedFd<'_> {
-        self.link.as_fd()
+    /// The descriptors of which one can be read when there is news of the server, and the time at which to look in any case.
+    pub(in crate::worker) fn news(&self) -> (Vec<BorrowedFd<'_>>, Option<Instant>) {
+        let process = self.until.is_none().then(|| self.process.as_fd());
+        ([self.link.as_fd()].into_iter().chain(process).collect(), self.until)
     }
 
-    /// Waits for news, and returns the server's status once it has ended and nothing is left of its session.
+    /// The server's status once it has ended and nothing is left of its session.
     pub(in crate::worker) fn status(&mut self) -> Option<i32> {
+        let mut dead = [PollFd::new(self.process.as_fd(), PollFlags::POLLIN)];
+        if self.until.is_none() && poll(&mut dead, PollTimeout::ZERO) == Ok(1) {
+            self.until = Some(Instant::now() + CLEANUP_LIMIT);
+        }
         let mut word = [0; 16];
         loop {
             match receive(&self.link, &mut word) {
                 Ok((5, _)) if word[0] == b'=' => {
                     self.status = Some(i32::from_le_bytes([word[1], word[2], word[3], word[4]]));
                 }
-                Err(Errno::EAGAIN) => return None,
+                Err(Errno::EAGAIN) if self.until.is_none_or(|until| Instant::now() < until) => return None,
                 Err(Errno::EINTR) => {}
                 // Both have closed the connection. A server that says nothing was killed, and so was its parent.
                 _ => return Some(self.status.unwrap_or(128 + libc::SIGKILL)),
@@ -107,7 +119,7 @@ pub(in crate::worker) fn ask(
             setsockopt(&link, sockopt::ReceiveTimeout, &TimeVal::zero()).map_err(in_words)?;
             nix::fcntl::fcntl(&link, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))
                 .map_err(in_words)?;
-            Ok(Forked { link, process, status: None })
+            Ok(Forked { link, process, status: None, until: None })
         }
         [b'-', reason @ ..] => Err(String::from_utf8_lossy(reason).into_owned()),
         _ => Err("it has ended".to_owned()),

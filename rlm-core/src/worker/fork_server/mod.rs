@@ -40,7 +40,7 @@ use nix::unistd::Pid;
 use super::settings::Environment;
 
 pub(super) use self::client::{Forked, ask};
-pub use self::server::{Accepted, End, ForkServer, close_servers_descriptors};
+pub use self::server::{Accepted, End, ForkServer, Obstacle, close_servers_descriptors};
 pub(in crate::worker) use self::server::{Entered, tell_status};
 
 /// Largest request in bytes: what a socket takes in one piece.
@@ -102,7 +102,8 @@ impl Wanted {
         }
         let control_dir = PathBuf::from(OsString::from_vec(next().to_vec()));
         let variable = |part: &[u8]| {
-            let at = part.iter().position(|byte| *byte == b'=')?;
+            // A name may begin with the sign.
+            let at = part.iter().skip(1).position(|byte| *byte == b'=')? + 1;
             let text = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
             Some((text(&part[..at]), text(&part[at + 1..])))
         };

@@ -1,5 +1,6 @@
 //! The fork server's side: it takes requests, forks, and cleans up after the servers that it has forked.
 
+use std::io::IsTerminal as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{SockFlag, accept4};
 use nix::unistd::{Pid, fchdir, setsid};
@@ -21,6 +23,9 @@ use crate::worker::{ForwardFlag, descendants};
 /// Time for a guard to send its request after it has connected.
 const REQUEST_LIMIT: Duration = Duration::from_secs(2);
 
+/// Pause before another connection is taken, where there was no descriptor for one.
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// The process that forks servers, with one thread.
 #[derive(Debug)]
 pub struct ForkServer {
@@ -30,13 +35,24 @@ pub struct ForkServer {
     owner: OwnedFd,
     signals: SignalFd,
     /// The mask of signals that interpreters get.
-    mask: nix::sys::signal::SigSet,
+    mask: SigSet,
     connected: Vec<(OwnedFd, Instant)>,
+    /// No connection is taken before this time.
+    paused_until: Option<Instant>,
     servers: Vec<(Pid, OwnedFd)>,
     /// A server may have ended, and no signal told of it.
     has_news: bool,
     /// The one buffer for requests. It is overwritten, as a later session could read what is left in memory.
     buffer: Vec<u8>,
+}
+
+/// The reason why a process can serve no session now.
+#[derive(Debug)]
+pub struct Obstacle {
+    /// The reason, for the log of the session.
+    pub reason: String,
+    /// The process has to start anew.
+    pub is_stale: bool,
 }
 
 /// The end of [`ForkServer::run`].
@@ -64,14 +80,20 @@ impl ForkServer {
     /// # Errors
     /// The system refuses.
     pub fn new(listener: OwnedFd, owner: OwnedFd, servers: Vec<(Pid, OwnedFd)>) -> Result<Self, Errno> {
-        let mask = nix::sys::signal::SigSet::thread_get_mask()?;
+        let mut mask = SigSet::thread_get_mask()?;
+        // They stay blocked while a process starts anew.
+        Events::signals().iter().for_each(|signal| mask.remove(signal));
         events::block_signals()?;
+        // A module may have changed it, and no signal would come then.
+        // SAFETY: no handler is installed.
+        unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
         set_child_subreaper(true)?;
         let signals =
             SignalFd::with_flags(&Events::signals(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         fcntl(&listener, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        let (listener, connected, has_news, buffer) = (Some(listener), Vec::new(), true, vec![0; MAX_BYTES]);
-        Ok(Self { listener, owner, signals, mask, connected, servers, has_news, buffer })
+        let (listener, has_news, buffer) = (Some(listener), true, vec![0; MAX_BYTES]);
+        let (connected, paused_until) = (Vec::new(), None);
+        Ok(Self { listener, owner, signals, mask, connected, paused_until, servers, has_news, buffer })
     }
 
     /// The socket that listens, the owner, and the servers, for the program that takes this one's place.
@@ -80,20 +102,20 @@ impl ForkServer {
         (self.listener, self.owner, self.servers)
     }
 
-    /// The mask of signals from before [`Self::new`].
+    /// The mask of signals from before [`Self::new`], without those that it blocks.
     #[must_use]
-    pub fn mask(&self) -> nix::sys::signal::SigSet {
+    pub fn mask(&self) -> SigSet {
         self.mask
     }
 
     /// Takes requests until no more are wanted and the last session has ended. Returns in each new server, too: `fork` forks, and
-    /// returns 0 there. `obstacle` says why this process is stale.
+    /// returns 0 there. `obstacle` says why this process cannot serve.
     ///
     /// # Errors
     /// The system refuses to wait.
     pub fn run(
         &mut self,
-        mut obstacle: impl FnMut() -> Option<String>,
+        mut obstacle: impl FnMut() -> Option<Obstacle>,
         mut fork: impl FnMut() -> Result<libc::pid_t, Errno>,
     ) -> Result<End, Errno> {
         while self.listener.is_some() || !self.servers.is_empty() {
@@ -103,9 +125,13 @@ impl ForkServer {
             self.tend_servers()?;
             self.accept();
             while let Some((link, count, descriptors)) = self.next_request() {
-                if let Some(reason) = obstacle() {
+                if let Some(Obstacle { reason, is_stale }) = obstacle() {
+                    self.buffer[..count].fill(0);
                     refuse(&link, &reason);
-                    return Ok(End::Stale);
+                    if is_stale {
+                        return Ok(End::Stale);
+                    }
+                    continue;
                 }
                 match fork() {
                     Ok(0) => {
@@ -130,18 +156,23 @@ impl ForkServer {
     }
 
     fn wait(&mut self) -> Result<(), Errno> {
+        let is_paused = self.paused_until.is_some_and(|until| Instant::now() < until);
         let waits_for_owner = self.listener.is_some();
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        fds.extend(self.listener.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
-        fds.extend(waits_for_owner.then(|| PollFd::new(self.owner.as_fd(), PollFlags::POLLIN)));
+        // A terminal is read by others, too: only its end counts.
+        let of_owner = if self.owner.is_terminal() { PollFlags::empty() } else { PollFlags::POLLIN };
+        fds.extend(waits_for_owner.then(|| PollFd::new(self.owner.as_fd(), of_owner)));
+        let listener = self.listener.iter().filter(|_| !is_paused);
+        fds.extend(listener.map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
         fds.extend(self.connected.iter().map(|(link, _)| PollFd::new(link.as_fd(), PollFlags::POLLIN)));
-        let deadline = self.connected.iter().map(|(_, since)| *since + REQUEST_LIMIT).min();
+        let requests = self.connected.iter().map(|(_, since)| *since + REQUEST_LIMIT);
+        let deadline = requests.chain(self.paused_until.filter(|_| is_paused)).min();
         match poll(&mut fds, sys::timeout_until(deadline)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
         let owner_is_gone = waits_for_owner
-            && fds[2].any().unwrap_or(false)
+            && fds[1].any().unwrap_or(false)
             && !matches!(nix::unistd::read(&self.owner, &mut [0; 64]), Ok(1..));
         if owner_is_gone {
             self.retire();
@@ -155,8 +186,6 @@ impl ForkServer {
         while let Some(info) = self.signals.read_signal()? {
             match i32::try_from(info.ssi_signo) {
                 Ok(libc::SIGCHLD) => has_news = true,
-                // An interrupt from a terminal is for the host.
-                Ok(libc::SIGINT | libc::SIGQUIT) => {}
                 _ => self.retire(),
             }
         }
@@ -191,7 +220,16 @@ impl ForkServer {
     fn accept(&mut self) {
         let Some(listener) = &self.listener else { return };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        while let Ok(link) = accept4(listener.as_raw_fd(), flags) {
+        loop {
+            let link = match accept4(listener.as_raw_fd(), flags) {
+                Ok(link) => link,
+                Err(Errno::EINTR | Errno::ECONNABORTED) => continue,
+                Err(Errno::EAGAIN) => return,
+                Err(_too_many_descriptors) => {
+                    self.paused_until = Some(Instant::now() + PAUSE);
+                    return;
+                }
+            };
             // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
             let link = unsafe { OwnedFd::from_raw_fd(link) };
             if peer(&link).is_ok() {
@@ -209,7 +247,13 @@ impl ForkServer {
                     return Some((self.connected.swap_remove(at).0, count, descriptors));
                 }
                 Err(Errno::EAGAIN) if since.elapsed() < REQUEST_LIMIT => at += 1,
-                _ => drop(self.connected.swap_remove(at)),
+                received => {
+                    self.buffer.fill(0);
+                    let (link, _) = self.connected.swap_remove(at);
+                    if received.is_ok_and(|(count, _)| count > 0) {
+                        refuse(&link, "it is out of descriptors");
+                    }
+                }
             }
         }
         None

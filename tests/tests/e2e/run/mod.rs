@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod events;
 mod feed;
+mod forked;
 mod images;
 mod progress;
 mod reasoning;

@@ -20,15 +20,17 @@ pub(super) fn read(
     if options.rollout.is_some() {
         return Err(SourceError::RolloutOfHistory(path.to_owned()));
     }
-    let (mut entries, remarks) = entries(input, path)?;
+    let (entries, remarks) = entries(input, path)?;
     if entries.is_empty() {
         return Err(SourceError::Empty(path.to_owned()));
     }
     let told = entries.iter().rev().find_map(|entry| entry.session.as_ref());
     let language = language(&entries, told, path, options)?;
     let told = told.cloned();
-    // The calls of a session that was loaded precede the load, and a save changes nothing.
-    entries.retain(|entry| !matches!(entry.op, Operation::Save | Operation::Load));
+    let mut calls = Vec::new();
+    for entry in entries {
+        calls.extend(call(calls.len() + 1, entry));
+    }
     Ok(PastSession {
         language,
         version: told.as_ref().map(|told| told.version.clone()),
@@ -39,7 +41,7 @@ pub(super) fn read(
         children: Vec::new(),
         has_final_functions: told.as_ref().map(|told| told.final_functions),
         root_tools: told.map(|told| told.root_tools).unwrap_or_default(),
-        calls: entries.into_iter().enumerate().map(|(at, entry)| call(at + 1, entry)).collect(),
+        calls,
         answer: None,
         remarks,
     })
@@ -88,7 +90,7 @@ fn language(
     }
 }
 
-fn call(number: usize, entry: HistoryEntry) -> PastCall {
+fn call(number: usize, entry: HistoryEntry) -> Option<PastCall> {
     let known = match entry.output_digest {
         None => KnownOutput::Nothing,
         Some(digest) => {
@@ -108,10 +110,12 @@ fn call(number: usize, entry: HistoryEntry) -> PastCall {
             let variables = entry.variables.unwrap_or_default();
             Task::Set { variables, omitted: entry.variables_omitted }
         }
-        Operation::Save | Operation::Load => Task::Run(String::new()),
+        // The calls of a session that was loaded precede the load, and a save changes nothing.
+        Operation::Save | Operation::Load => return None,
     };
     let is_first = number > 1 && entry.session.is_some();
-    PastCall { number, task, source: entry.source, end: End::Responded(Box::new(response)), known, is_first }
+    let end = End::Responded(Box::new(response));
+    Some(PastCall { number, task, source: entry.source, end, known, is_first })
 }
 
 #[cfg(test)]

@@ -35,8 +35,9 @@ pub enum ForkServerError {
 /// log. Dropping it ends it after its last session.
 ///
 /// ```no_run
-/// # async fn example() -> anyhow::Result<()> {
-/// use rlm_env::{ForkServer, Session, SessionConfig, for_workers};
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use rlm_env::session::for_workers;
+/// use rlm_env::{ForkServer, Session, SessionConfig};
 ///
 /// let env = for_workers(&std::env::vars_os().collect::<Vec<_>>());
 /// let server = ForkServer::start("rlm-worker-python".as_ref(), &env, &["numpy"])?;

@@ -59,7 +59,7 @@ struct Template {
 /// The template of interpreters. This process has one thread.
 static TEMPLATE: AtomicPtr<Template> = AtomicPtr::new(ptr::null_mut());
 
-/// Serves until the last session has ended. Returns in an interpreter that was forked, and goes on as that.
+/// Serves until the last session has ended. The processes that it forks go on from here, and do not return either.
 pub(crate) fn serve(py: Python<'_>, session: Session, arguments: Arguments) -> PyResult<Infallible> {
     let take = |fd| {
         // SAFETY: the descriptor was passed to this process, and nothing else in it owns it.

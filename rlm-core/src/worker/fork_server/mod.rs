@@ -9,8 +9,8 @@
 //! fork server ── server ── interpreter
 //! ```
 //!
-//! * The guard sends a [`Request`], with its standard streams and its working directory. It gets a refusal with the reason, or the
-//!   server's process id; then it says [`GO`], and forwards signals. Whatever fails before that, the guard starts a server itself.
+//! * The guard sends a request, with its standard streams and its working directory. It gets a refusal with the reason, or the
+//!   server's process id; then it says `go`, and forwards signals. Whatever fails before that, the guard starts a server itself.
 //! * The server ends when the guard has died.
 //! * The fork server is a subreaper above the servers. When one has died, it ends what is left of that session, and then sends the guard
 //!   the status. It lasts until its last session has ended. If it is killed, sessions go on.
@@ -18,7 +18,7 @@
 //! The socket is an abstract one, which has a name and no file, and ends with the process. Both sides check that the other is of their
 //! user.
 //!
-//! A forked process has what its parent has, so the guard's [`standing`] must be that of the fork server.
+//! A forked process has what its parent has, so the conditions of the guard (`standing`) must be those of the fork server.
 
 mod client;
 mod server;

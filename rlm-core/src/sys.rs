@@ -24,6 +24,14 @@ pub fn pidfd(pid: Pid) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// Signals a process through its descriptor, which cannot lead to another process with its id. A dead one is left alone.
+pub fn signal_process(process: &impl AsRawFd, signal: Signal) {
+    let (fd, details) = (process.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
+    // SAFETY: plain integers and a null pointer, which the call allows. It fails if the process is dead, and then there is nothing
+    // to signal.
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal as libc::c_int, details, 0) };
+}
+
 /// The number of a system error; 0 for any other error.
 #[must_use]
 pub fn errno_of(error: &io::Error) -> Errno {

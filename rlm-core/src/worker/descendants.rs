@@ -79,41 +79,14 @@ pub fn end_all_with(signal: Signal, limit: Duration) -> bool {
     }
 }
 
-/// Ends every descendant but these children of ours and those below them, by the [`STOP_LADDER`].
+/// Ends every descendant but these children of ours and the processes below them, by the [`STOP_LADDER`].
 pub fn end_all_but(keep: &[Pid]) {
-    for (signal, limit) in STOP_LADDER {
-        let deadline = Instant::now() + limit;
-        let mut signalled = Vec::new();
-        loop {
-            reap_orphans(keep.first().copied());
-            let kept: Vec<Pid> = keep.iter().flat_map(|pid| [below(*pid), vec![*pid]].concat()).collect();
-            let others = below(Pid::this()).into_iter().filter(|pid| !kept.contains(pid));
-            let others: Vec<Pid> = others.collect();
-            if others.is_empty() {
-                return;
-            }
-            for pid in others {
-                if signal == Signal::SIGKILL || !signalled.contains(&pid) {
-                    signalled.push(pid);
-                    let _gone_already = kill(pid, signal).and_then(|()| kill(pid, Signal::SIGCONT));
-                }
-            }
-            if Instant::now() >= deadline {
-                break;
-            }
-            wait_for_child(RESIGNAL);
-        }
-    }
-}
-
-/// Ends every child of this process but these, and what is below it, by the [`STOP_LADDER`], and reaps it.
-pub fn end_orphans(keep: &[Pid]) {
-    let orphans = || children(Pid::this()).into_iter().filter(|pid| !keep.contains(pid));
+    let others = || children(Pid::this()).into_iter().filter(|pid| !keep.contains(pid));
     for (signal, limit) in STOP_LADDER {
         let deadline = Instant::now() + limit;
         let (mut signalled, mut empty_scans) = (Vec::new(), 0);
         loop {
-            let alive: Vec<Pid> = orphans().filter(|pid| matches!(try_reap(*pid), Ok(None))).collect();
+            let alive: Vec<Pid> = others().filter(|pid| matches!(try_reap(*pid), Ok(None))).collect();
             if alive.is_empty() {
                 // The kernel's list may lack a child while others end.
                 empty_scans += 1;
@@ -164,7 +137,8 @@ pub fn below(root: Pid) -> Vec<Pid> {
 }
 
 /// The children of all threads of a process.
-fn children(pid: Pid) -> Vec<Pid> {
+#[must_use]
+pub fn children(pid: Pid) -> Vec<Pid> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let mut found = Vec::new();
     for task in tasks.flatten() {

@@ -61,7 +61,7 @@ impl Above {
         }
     }
 
-    /// The processes above a server that a fork server has forked: this process.
+    /// The processes above this one, a server that a fork server has forked.
     pub(super) fn of_forked(guard: Pid, host: Option<Pid>, forwarding: ForwardFlag) -> Self {
         Self {
             guard,
@@ -111,7 +111,7 @@ const EACH_CHANGE: libc::c_uint = 0x8000_001c;
 pub struct Events {
     signals: SignalFd,
     host: Option<OwnedFd>,
-    /// The guard of a server that is no child of it, and learns of its death here.
+    /// The guard, where it is not the parent of this process: readable once it is dead.
     guard_fd: Option<OwnedFd>,
     /// `/proc/PID/status` of the guard, which passes signals on.
     guard: Option<File>,

@@ -129,9 +129,9 @@ impl WorkerProcess {
             if self.status.is_some() {
                 return;
             }
-            send(&self.pidfd, signal);
+            sys::signal_process(self.pidfd.get_ref(), signal);
             // A stopped process handles no signal until it is continued.
-            send(&self.pidfd, Signal::SIGCONT);
+            sys::signal_process(self.pidfd.get_ref(), Signal::SIGCONT);
             if wait_dead(&self.pidfd, limit) {
                 self.status = self.child.wait().ok();
             }
@@ -164,7 +164,7 @@ impl Interrupter {
     /// Interrupts the running call: it returns with outcome `interrupted` and its output so far, and the session stays
     /// usable. Does nothing while no call is running.
     pub fn interrupt(&self) {
-        send(&self.pidfd, Signal::SIGINT);
+        sys::signal_process(self.pidfd.get_ref(), Signal::SIGINT);
     }
 }
 
@@ -175,22 +175,6 @@ where
 {
     // SAFETY: a type that converts into OwnedFd owns one descriptor, keeps it open and never exchanges it.
     Ok(unsafe { AsyncFd::register_with_interest(inner, interest) }?)
-}
-
-/// Signals through the process descriptor, which cannot refer to a recycled pid.
-fn send(pidfd: &AsyncFd<OwnedFd>, signal: Signal) {
-    let fd = pidfd.get_ref().as_raw_fd();
-    // SAFETY: plain integers and a null pointer, which the call allows. It fails if the process is dead, and then there
-    // is nothing to signal.
-    unsafe {
-        libc::syscall(
-            libc::SYS_pidfd_send_signal,
-            fd,
-            signal as libc::c_int,
-            std::ptr::null::<libc::siginfo_t>(),
-            0,
-        )
-    };
 }
 
 fn wait_dead(pidfd: &AsyncFd<OwnedFd>, limit: Duration) -> bool {

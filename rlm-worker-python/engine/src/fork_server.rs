@@ -44,7 +44,7 @@ const CANNOT_SERVE: i32 = 3;
 /// Beginnings of the names of variables that an interpreter, or what it loads, reads at its start.
 const READ_AT_START: [&str; 5] = ["LANG", "LC_", "LD_", "MALLOC_", "GLIBC_"];
 
-/// The ends of the names of those that libraries read when they are imported.
+/// The end of the names of variables that libraries read when they are imported.
 const READ_BY_LIBRARIES: &str = "_NUM_THREADS";
 
 /// The parts of a new interpreter.
@@ -144,9 +144,7 @@ fn prepare(py: Python<'_>, preload: &[String], children: &[Pid]) -> Result<(), S
         if count.map_err(in_words)? > 0 {
             return refuse("starts threads");
         }
-        let this = Pid::this();
-        let is_new = |pid: &Pid| parent(*pid) == this && !children.contains(pid);
-        if descendants::below(this).iter().any(is_new) {
+        if descendants::children(Pid::this()).iter().any(|pid| !children.contains(pid)) {
             return refuse("starts programs");
         }
         if let Some(open) = open_descriptors().difference(&descriptors).next() {
@@ -171,11 +169,6 @@ fn prepare(py: Python<'_>, preload: &[String], children: &[Pid]) -> Result<(), S
         0 | 1 => Ok(()),
         _ => Err("what it has imported keeps threads, and a fork would not have them".to_owned()),
     }
-}
-
-fn parent(pid: Pid) -> Pid {
-    let parent = descendants::stat_fields(pid, [4]).map_or(0, |[parent]| parent);
-    Pid::from_raw(i32::try_from(parent).unwrap_or(0))
 }
 
 /// The descriptors of this process, without that of the directory in which they are listed.

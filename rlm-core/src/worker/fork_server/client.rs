@@ -1,5 +1,9 @@
 //! The guard's side: a request, and the server that came of it.
 
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -7,9 +11,6 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use nix::unistd::Pid;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
 
 use super::{GO, MAX_BYTES, Request, peer, receive, send};
 use crate::error::with_causes;
@@ -60,24 +61,14 @@ impl Forked {
 
     /// Signals the server, if it is alive.
     pub(in crate::worker) fn signal(&self, signal: Signal) {
-        let process = self.process.as_raw_fd();
-        // SAFETY: plain integers, and a null pointer in place of the sender's details.
-        unsafe {
-            libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                process,
-                signal as i32,
-                std::ptr::null::<libc::siginfo_t>(),
-                0,
-            )
-        };
+        sys::signal_process(&self.process, signal);
     }
 }
 
 /// Asks a fork server for the server of a session. `flag` is the memory of the guard's flag.
 ///
 /// # Errors
-/// The reason why there is none; then nothing has happened.
+/// The reason why the fork server gives none. Nothing has been started then.
 pub(in crate::worker) fn ask(
     name: &str,
     request: &Request<'_>,

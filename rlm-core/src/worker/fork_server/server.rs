@@ -23,7 +23,7 @@ use crate::worker::{ForwardFlag, descendants};
 /// Time for a guard to send its request after it has connected.
 const REQUEST_LIMIT: Duration = Duration::from_secs(2);
 
-/// Pause before another connection is taken, where there was no descriptor for one.
+/// Pause after a connection that could not be accepted for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The process that forks servers, with one thread.
@@ -40,7 +40,7 @@ pub struct ForkServer {
     /// No connection is taken before this time.
     paused_until: Option<Instant>,
     servers: Vec<(Pid, OwnedFd)>,
-    /// A server may have ended, and no signal told of it.
+    /// True until the servers have been looked at: one may have ended before this process watched signals.
     has_news: bool,
     /// The one buffer for requests. It is overwritten, as a later session could read what is left in memory.
     buffer: Vec<u8>,
@@ -148,7 +148,7 @@ impl ForkServer {
     }
 
     /// Takes no more requests.
-    pub fn retire(&mut self) {
+    fn retire(&mut self) {
         self.listener = None;
         for (link, _) in self.connected.drain(..) {
             refuse(&link, "it takes no more sessions");
@@ -210,7 +210,7 @@ impl ForkServer {
                 return Ok(());
             }
             let servers: Vec<Pid> = self.servers.iter().map(|(server, _)| *server).collect();
-            descendants::end_orphans(&servers);
+            descendants::end_all_but(&servers);
             for (link, status) in ended {
                 let _guard_is_gone = send(&link, &word_of_status(status), &[]);
             }

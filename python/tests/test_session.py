@@ -368,7 +368,7 @@ def test_a_session_branches_with_its_tools_and_its_files(kind: Any, language: An
         session.execute(set_up)
         copy = tmp_path / "copies" / "one"
         with session.branch(copy) as branch, branch.branch() as shared:
-            assert branch.answer == Answer(False, "a") and branch.branched.state == "restored"
+            assert branch.answer == Answer(False, "a") and branch.is_forked == (language == "python")
             session.execute(more)
             assert branch.execute(show).stdout.split() == ["1", "1", "aa"]
             shared.execute(more)
@@ -380,6 +380,11 @@ def test_a_session_branches_with_its_tools_and_its_files(kind: Any, language: An
         assert session.execute(show).stdout.split() == ["12", "2", "aa"]
     if language == "python":
         with kind(SessionConfig(work, language=language)) as session:
-            session.execute("import _thread; lock = _thread.allocate_lock()")
+            session.execute("import threading; lock = threading.Lock(); stop = threading.Event()")
             with session.branch() as branch:
-                assert "lock" in branch.branched.hint
+                assert branch.execute("type(lock).__name__").result == "'lock'" and branch.branched.hint is None
+            session.execute("threading.Thread(target=stop.wait).start()")
+            with session.branch() as branch:
+                assert "not forked: a thread that a cell started" in branch.branched.hint
+                assert "lock" in branch.branched.hint and not branch.is_forked
+            session.execute("stop.set()")

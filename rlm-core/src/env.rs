@@ -69,6 +69,8 @@ pub const CHECKPOINT: &str = "RLM_CHECKPOINT";
 
 /// Name of the fork server from which Python sessions come.
 pub const FORK_SERVER_NAME: &str = "RLM_FORK_SERVER_NAME";
+/// Name of the branch of a session as which this one begins.
+pub const BRANCH_NAME: &str = "RLM_BRANCH_NAME";
 /// Modules that a fork server imports before its first session, separated by commas or spaces.
 pub const PYTHON_PRELOAD: &str = "RLM_PYTHON_PRELOAD";
 
@@ -150,7 +152,7 @@ pub fn for_workers(environment: &[(OsString, OsString)]) -> Vec<(OsString, OsStr
 /// True for a variable that a worker reads or passes on, where these are the names in [`PASS_ENV`].
 #[must_use]
 pub fn is_of_workers(name: &str, passed: &str) -> bool {
-    let of_its_host = SESSION_NAMES.contains(&name) || [EXEC_TIMEOUT, HOST_PID].contains(&name);
+    let of_its_host = SESSION_NAMES.contains(&name) || [EXEC_TIMEOUT, HOST_PID, BRANCH_NAME].contains(&name);
     of_its_host || is_for_workers(name, passed)
 }
 

@@ -259,6 +259,33 @@ impl Saved {
 /// # Errors
 /// [`SavedError::Io`]: for example, the disk is full. A file that was there before stays as it was.
 pub fn write(path: &Path, header: Header, parts: &[(&str, &File, Range<u64>)]) -> Result<u64, SavedError> {
+    let temporary = path.with_added_extension("new");
+    let written = || {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(&temporary)?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        Ok(file)
+    };
+    let io = |source| SavedError::Io { operation: "write", path: path.to_owned(), source };
+    let file = written().map_err(io)?;
+    let written = write_to(&file, path, header, parts)
+        .and_then(|total| fs::rename(&temporary, path).map(|()| total).map_err(io));
+    written.inspect_err(|_error| {
+        let _never_made = fs::remove_file(&temporary);
+    })
+}
+
+/// Writes a saved session to a new file, which errors call by this path. Returns the size of the whole.
+///
+/// # Errors
+/// As for [`write`].
+pub fn write_to(
+    mut file: &File,
+    path: &Path,
+    header: Header,
+    parts: &[(&str, &File, Range<u64>)],
+) -> Result<u64, SavedError> {
     let io = |operation| move |source| SavedError::Io { operation, path: path.to_owned(), source };
     let described = parts.iter().map(|(name, file, range)| {
         let bytes = range.end - range.start;
@@ -270,16 +297,7 @@ pub fn write(path: &Path, header: Header, parts: &[(&str, &File, Range<u64>)]) -
     let mut text = serde_json::to_vec(&header).map_err(|error| io("describe")(error.into()))?;
     text.push(b'\n');
     let first = format!("{MAGIC} {VERSION} {} {}\n", text.len(), hex(&Sha256::digest(&text)));
-    let temporary = path.with_added_extension("new");
-    let written = || -> io::Result<u64> {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW)
-            .open(&temporary)?;
-        file.set_permissions(Permissions::from_mode(0o600))?;
+    let mut written = || -> io::Result<u64> {
         file.write_all(first.as_bytes())?;
         file.write_all(&text)?;
         let mut total = (first.len() + text.len()) as u64;
@@ -288,13 +306,9 @@ pub fn write(path: &Path, header: Header, parts: &[(&str, &File, Range<u64>)]) -
             copy(part, range.start, bytes, |at, chunk| file.write_all_at(chunk, total + at))?;
             total += bytes;
         }
-        fs::rename(&temporary, path)?;
         Ok(total)
     };
-    written().map_err(|source| {
-        let _never_made = fs::remove_file(&temporary);
-        io("write")(source)
-    })
+    written().map_err(io("write"))
 }
 
 /// Reads bytes of a file, and returns their digest.

@@ -210,8 +210,11 @@ fn execute(
     Err(format!("cannot execute {}: {error}", python.program.display()))
 }
 
-/// A socket that listens at a name.
-fn open_listener(name: &str) -> io::Result<OwnedFd> {
+/// A socket that listens at a name, for processes of this machine.
+///
+/// # Errors
+/// [`io::ErrorKind::AddrInUse`]: there is another one of that name.
+pub fn open_listener(name: &str) -> io::Result<OwnedFd> {
     let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
     bind(listener.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
     listen(&listener, Backlog::new(BACKLOG)?)?;

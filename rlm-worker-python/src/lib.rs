@@ -23,7 +23,7 @@ pub mod tools;
 pub mod wire;
 mod worker;
 
-pub use process::{ENGINE, Fork, Place, StartError};
+pub use process::{ENGINE, Fork, Forking, Place, StartError};
 pub use python::{Python, PythonError};
 pub use session::{PythonConfig, PythonSession};
 pub use worker::PythonWorker;

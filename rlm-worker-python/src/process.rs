@@ -257,6 +257,15 @@ pub(crate) fn start(
 /// A function that forks an interpreter from this process, and returns its process id. It never returns in the new one.
 pub type Fork = fn(&Place<'_>) -> io::Result<Pid>;
 
+/// The forking of interpreters in place of starting them.
+#[derive(Clone, Copy, Debug)]
+pub struct Forking {
+    /// Forks one.
+    pub fork: Fork,
+    /// True if only the first interpreter is forked, which has the state of another session. Those after it begin anew.
+    pub is_for_the_first: bool,
+}
+
 /// The place of an interpreter that is forked.
 #[derive(Debug)]
 pub struct Place<'a> {

@@ -4,15 +4,18 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
+use rlm_core::env;
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::descendants::BootTime;
+use rlm_core::worker::pipes::path_of;
 use rlm_core::worker::supervisor::{start_until_ready, wait_until_ready, wait_until_ready_within};
 use rlm_core::worker::{
     CallReport, Death, Description, Events, Exit, Interpreter, LiveOutput, Process, Progress, ResourceLimits,
@@ -20,9 +23,9 @@ use rlm_core::worker::{
 
 use crate::checkpoint::Checkpoints;
 use crate::ladder::{self, LADDER, Rung};
-use crate::process::{self, Fork, Outputs, Pipes, StartError};
+use crate::process::{self, Forking, Outputs, Pipes, StartError};
 use crate::python::Python;
-use crate::wire::{Command, LOST_STATUS, Report, Saved, Setup, Task};
+use crate::wire::{Branch, Command, LOST_STATUS, Report, Saved, Setup, Task};
 
 /// Interval at which the interpreter of a running cell is checked even if nothing happens.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(100);
@@ -38,7 +41,7 @@ pub struct PythonConfig {
     /// Path of the cell engine.
     pub engine: PathBuf,
     /// Forks interpreters from this process, in place of starting the program.
-    pub fork: Option<Fork>,
+    pub forking: Option<Forking>,
     /// Environment of the session, complete.
     pub env: Vec<(OsString, OsString)>,
     /// Limits of the session's processes.
@@ -193,6 +196,18 @@ impl Interpreter for PythonSession {
         self.command(Task::Load, bytes, 0, 0).map(|()| None)
     }
 
+    fn send_branch(&mut self, name: &str, saved: &File) -> Result<Option<String>, Exit> {
+        if self.config.setup.jail.is_some() {
+            return Ok(Some(format!(
+                "the session has {}, which is for its own directory alone",
+                env::FS_JAIL
+            )));
+        }
+        let branch = Branch { name: name.to_owned(), saved: path_of(saved.as_raw_fd()) };
+        let payload = serde_json::to_vec(&branch).map_err(Exit::failed)?;
+        self.send(Task::Branch, &payload, 0, 0)
+    }
+
     fn state_file(&self) -> &File {
         self.pipes.payload()
     }
@@ -264,6 +279,7 @@ impl PythonSession {
         let checkpoints = checkpoints.map_err(StartError::Pipes).map_err(Exit::failed)?;
         config.setup.copies = checkpoints.as_ref().map(Checkpoints::settings);
         let process = start(&config, &pipes, cwd).map_err(Exit::failed)?;
+        config.forking = config.forking.filter(|forking| !forking.is_for_the_first);
         let mut session = Self {
             pipes,
             checkpoints,
@@ -388,7 +404,7 @@ impl PythonSession {
                 CallReport::new(Outcome::Ok, State::Reset)
             }
             Task::TakeOver => CallReport::new(Outcome::Ok, State::Restored),
-            Task::Set => match report.result {
+            Task::Set | Task::Branch => match report.result {
                 None => CallReport::new(Outcome::Ok, State::Kept),
                 Some(refusal) => CallReport::refused(refusal),
             },
@@ -471,8 +487,8 @@ fn start(config: &PythonConfig, pipes: &Pipes, cwd: &Path) -> Result<Process, St
     pipes.renew().map_err(|errno| StartError::Pipes(errno.into()))?;
     let paths = pipes.paths();
     let limits = &config.resource_limits;
-    match config.fork {
-        Some(fork) => process::fork(fork, &config.env, limits, &paths, cwd),
+    match config.forking {
+        Some(Forking { fork, .. }) => process::fork(fork, &config.env, limits, &paths, cwd),
         None => process::start(&config.python.program, &config.engine, &config.env, limits, paths, cwd),
     }
 }

@@ -82,6 +82,8 @@ pub enum Task {
     Load,
     /// Take the place of the interpreter that has died: for a copy at its gate.
     TakeOver,
+    /// Leave a copy for another session: the payload is a [`Branch`].
+    Branch,
     /// Run the cell with this number, which is part of its file name: the payload is its code, and its source as
     /// written.
     Cell(u64),
@@ -99,6 +101,9 @@ const LOAD: u64 = u64::MAX - 3;
 /// [`Task::TakeOver`] as a number.
 const TAKE_OVER: u64 = u64::MAX - 4;
 
+/// [`Task::Branch`] as a number.
+const BRANCH: u64 = u64::MAX - 5;
+
 impl Task {
     /// True if the session may be another one afterwards: then a copy of the interpreter is taken.
     #[must_use]
@@ -114,6 +119,7 @@ impl Task {
             Self::Save => SAVE,
             Self::Load => LOAD,
             Self::TakeOver => TAKE_OVER,
+            Self::Branch => BRANCH,
             Self::Cell(number) => number,
         }
     }
@@ -126,6 +132,7 @@ impl Task {
             SAVE => Self::Save,
             LOAD => Self::Load,
             TAKE_OVER => Self::TakeOver,
+            BRANCH => Self::Branch,
             number => Self::Cell(number),
         }
     }
@@ -180,6 +187,15 @@ pub struct Setup {
     pub copies: Option<CopySettings>,
 }
 
+/// A copy of the interpreter for another session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Branch {
+    /// Name of the abstract socket at which it takes a worker.
+    pub name: String,
+    /// Path of the file with what the worker needs besides: see [`rlm_core::saved`].
+    pub saved: String,
+}
+
 /// Copies of the interpreter: which are taken, and the pipes between them and the supervisor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CopySettings {
@@ -223,7 +239,7 @@ impl Announcement {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Repr of the trailing expression, or the traceback; shortened if it is too long. [`Task::SetUp`]: Python's
-    /// version. [`Task::Set`]: the reason why nothing was set. [`Task::Complete`]: the completions as JSON.
+    /// version. [`Task::Set`] and [`Task::Branch`]: the reason why nothing was done. [`Task::Complete`]: the completions as JSON.
     #[serde(skip)]
     pub result: Option<String>,
     /// Bytes dropped from the middle of `result`.
@@ -307,7 +323,8 @@ mod tests {
             Task::Load,
             Task::Cell(1),
             Task::TakeOver,
-            Task::Cell(u64::MAX - 5),
+            Task::Branch,
+            Task::Cell(u64::MAX - 6),
         ] {
             let (payload_bytes, written_bytes, max_result_bytes) = (u64::MAX, 3, 1 << 40);
             let command = Command { nonce: 1, task, payload_bytes, written_bytes, max_result_bytes };

@@ -8,7 +8,7 @@ use rlm_core::worker::settings::Environment;
 use rlm_core::worker::{Exit, Program, ResourceLimits, Settings};
 use rlm_core::{env, programs};
 
-use crate::process::{ENGINE, Fork};
+use crate::process::{ENGINE, Forking};
 use crate::python::Python;
 use crate::session::{PythonConfig, PythonSession};
 use crate::tools;
@@ -18,14 +18,14 @@ use crate::wire::Setup;
 #[derive(Debug, Default)]
 pub struct PythonWorker {
     python: Option<OsString>,
-    fork: Option<Fork>,
+    forking: Option<Forking>,
 }
 
 impl PythonWorker {
     /// The server of a session whose interpreters are forked from its own process.
     #[must_use]
-    pub fn forking(fork: Fork) -> Self {
-        Self { fork: Some(fork), ..Self::default() }
+    pub fn forking(forking: Forking) -> Self {
+        Self { forking: Some(forking), ..Self::default() }
     }
 }
 
@@ -47,8 +47,8 @@ Options:
   -V, --version      print the version
 
 Environment: RLM_PYTHON, RLM_EXEC_TIMEOUT, RLM_MAX_OUTPUT_BYTES, RLM_HOST_PID, RLM_TERM, RLM_PASS_ENV,
-RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL, RLM_FINAL_FUNCTIONS, RLM_CHECKPOINT, and the root-tool
-variables, which are passed on to the session.
+RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL, RLM_FINAL_FUNCTIONS, RLM_CHECKPOINT, RLM_BRANCH_NAME, and
+the root-tool variables, which are passed on to the session.
 
 A fork server makes sessions start in milliseconds: workers with RLM_FORK_SERVER_NAME=NAME get their interpreters from it, as
 forks of one that has imported the modules of RLM_PYTHON_PRELOAD. Its --ready-fd gets `ready` when it takes sessions. It
@@ -76,7 +76,8 @@ the rights of this process.
     }
 
     fn fork_server(&self, environment: &Environment) -> Option<(String, Vec<(&'static str, OsString)>)> {
-        let name = environment.get(env::FORK_SERVER_NAME)?.to_string_lossy().into_owned();
+        let name = environment.get(env::BRANCH_NAME).or_else(|| environment.get(env::FORK_SERVER_NAME))?;
+        let name = name.to_string_lossy().into_owned();
         let python = self.python.clone().map(|python| (env::PYTHON, python));
         let programs = programs::directory(environment.path(env::BIN_DIR).as_deref()).ok()?;
         Some((name, python.into_iter().chain([(env::BIN_DIR, programs.into())]).collect()))
@@ -126,7 +127,7 @@ the rights of this process.
         Ok(PythonConfig {
             python,
             engine: programs.join(ENGINE),
-            fork: self.fork,
+            forking: self.forking,
             env: session_env,
             setup,
             resource_limits,

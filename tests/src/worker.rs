@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use nix::libc;
@@ -33,6 +34,7 @@ pub struct Setup {
     env: Vec<(String, String)>,
     prepare: fn(&ControlDir),
     stderr: Stdio,
+    fs_root: Option<PathBuf>,
 }
 
 impl Setup {
@@ -58,7 +60,14 @@ impl Setup {
     #[must_use]
     pub fn of(name: &str) -> Self {
         let (arguments, env) = (Vec::new(), Vec::new());
-        Self { program: program(name), arguments, env, prepare: |_| {}, stderr: Stdio::inherit() }
+        Self {
+            program: program(name),
+            arguments,
+            env,
+            prepare: |_| {},
+            stderr: Stdio::inherit(),
+            fs_root: None,
+        }
     }
 
     /// Starts this file instead of the program.
@@ -96,6 +105,13 @@ impl Setup {
         self
     }
 
+    /// Sets the session's directory, which exists. Otherwise it gets one of its own.
+    #[must_use]
+    pub fn fs_root(mut self, fs_root: PathBuf) -> Self {
+        self.fs_root = Some(fs_root);
+        self
+    }
+
     /// Starts the worker and waits until it is ready.
     ///
     /// # Panics
@@ -103,11 +119,13 @@ impl Setup {
     #[must_use]
     pub fn start(self) -> Worker {
         let dir = tempfile::tempdir().unwrap();
-        let fs_root = dir.path().join("rlm_fs");
+        let own = dir.path().join("rlm_fs");
+        fs::create_dir(&own).unwrap();
+        let fs_root = self.fs_root.unwrap_or(own);
         let control = ControlDir::new(dir.path().join("rlm_control"));
-        fs::create_dir(&fs_root).unwrap();
         fs::create_dir(control.path()).unwrap();
-        let context = Context { fs_root, fs_metadata: Value::Null, allowed_paths: Vec::new() };
+        let context =
+            Context { fs_root: fs_root.clone(), fs_metadata: Value::Null, allowed_paths: Vec::new() };
         control.write_context(&context).unwrap();
         (self.prepare)(&control);
         let mark = dir.path().file_name().unwrap().to_string_lossy().into_owned();
@@ -137,7 +155,7 @@ impl Setup {
         let mut ready = [0; 6];
         let count = pipe.read(&mut ready).unwrap();
         assert_eq!(&ready[..count], b"ready\n", "the worker ended before it was ready");
-        Worker { child, control, dir, mark, seq: 0, status: None }
+        Worker { child, control, fs_root, _dir: dir, mark, seq: 0, status: None }
     }
 }
 
@@ -147,7 +165,8 @@ pub struct Worker {
     child: Child,
     /// Control directory of the worker.
     pub control: ControlDir,
-    dir: TempDir,
+    fs_root: PathBuf,
+    _dir: TempDir,
     mark: String,
     seq: i64,
     status: Option<ExitStatus>,
@@ -169,7 +188,7 @@ impl Worker {
     /// Working directory of the session.
     #[must_use]
     pub fn fs_root(&self) -> PathBuf {
-        self.dir.path().join("rlm_fs")
+        self.fs_root.clone()
     }
 
     /// The process that was started: the guard.
@@ -210,6 +229,24 @@ impl Worker {
         let response = self.receive();
         assert_eq!(response.seq, seq, "out of step: {response:?}");
         response
+    }
+
+    /// Asks for a branch, and returns its name and the response.
+    pub fn leave_branch(&mut self, fields: Value) -> (String, Response) {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("rlm-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let mut request = fields;
+        (request["op"], request["seq"], request["name"]) = ("branch".into(), 0.into(), name.clone().into());
+        self.send(request.to_string().as_bytes());
+        (name, self.receive())
+    }
+
+    /// Starts a worker as a branch of this session, in the same directory.
+    #[must_use]
+    pub fn branch(&mut self, setup: Setup) -> Self {
+        let (name, response) = self.leave_branch(json!({}));
+        assert_eq!(response.outcome, Outcome::Ok, "{response:?}");
+        setup.env("RLM_BRANCH_NAME", name).fs_root(self.fs_root()).start()
     }
 
     /// The worker's description of the session.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -10,11 +11,11 @@ from typing import Any
 
 from ._core import Result, Steps
 from ._documents import Info, Response
-from ._errors import UsageError
+from ._errors import StartError, UsageError
 from ._files import PrivateDirectory
 from ._link import now
 from ._models import Spending
-from ._session import BaseSession, handed_on
+from ._session import BaseSession, handed_on, new_name
 from ._tool_server import ToolServer
 
 
@@ -109,17 +110,29 @@ class AsyncSession(BaseSession):
         """Begins another session with the state of this one, and the same settings and functions. Both go on.
 
         None: in the same directory. A path: in a copy of the directory there; it must be empty, or not exist.
-        By way of a saved session, so `branched` of the new one names what cannot be saved. Close it like any other.
+        The interpreter is forked if it can be, as `is_forked` of the new one says. Otherwise the state is saved and
+        loaded. `branched` names what the branch has not. Close it like any other.
 
         Raises BranchError if the state cannot be handed on; nothing is left of the branch then.
         """
+        name = new_name()
+        forked = await self._call(self._core.branch(name, directory is not None))
+        if forked.outcome == "ok":
+            branch: AsyncSession = self._new_branch(directory, name)
+            try:
+                await branch.start()
+            except StartError as error:
+                forked = dataclasses.replace(forked, hint=str(error))
+            else:
+                branch._has_forked(forked)
+                return branch
         with PrivateDirectory() as place:
             file = f"{place}/state"
             saved = handed_on(await self.save(file, directory=directory is not None))
-            branch: AsyncSession = self._new_branch(directory)
+            branch = self._new_branch(directory)
             try:
                 await branch.start()
-                branch._has_loaded(saved, await branch.load(file))
+                branch._has_loaded(forked, saved, await branch.load(file))
             except BaseException:
                 await branch.close()
                 raise

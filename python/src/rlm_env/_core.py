@@ -65,6 +65,8 @@ class Core:
         self.answer = Answer()
         self.executions = 0
         self.tools: Tools | None = None
+        self.branch_name: str | None = None
+        """The branch as which the worker begins."""
         self.is_closing = False
         self._watcher = watcher
         self._private: PrivateDirectory | None = None
@@ -134,6 +136,9 @@ class Core:
         except OSError as error:
             raise StartError(f"cannot write to the control directory {self.control}: {error}") from error
         environment = {**config.environment(), "RLM_HOST_PID": str(os.getpid())}
+        if self.branch_name is not None:
+            # A worker that takes its place does not begin there.
+            environment["RLM_BRANCH_NAME"], self.branch_name = self.branch_name, None
         if self.tools is not None:
             environment.update(self.tools.variables())
         if config.exec_timeout is not None:
@@ -291,13 +296,19 @@ class Core:
         finally:
             os.unlink(copy)
 
+    def branch(self, name: str, directory: bool) -> Steps[Response]:
+        return self._ask({"op": "branch", "name": name, "directory": directory}, self._state_limit())
+
     def _is_confined(self) -> bool:
         return self.config.environment().get("RLM_CONFINE", "off") not in ("", "off")
 
     def _pass(self, op: str, file: str, directory: bool = False) -> Steps[Response]:
+        request = {"op": op, "file": file, **({"directory": True} if directory else {})}
+        return self._ask(request, self._state_limit())
+
+    def _state_limit(self) -> float | None:
         limit = self.config.exec_timeout
-        limit = None if limit is None else limit + OPERATION_LIMIT + self.config.margin
-        return self._ask({"op": op, "file": file, **({"directory": True} if directory else {})}, limit)
+        return None if limit is None else limit + OPERATION_LIMIT + self.config.margin
 
     def _operate(self, request: dict[str, Any]) -> Steps[Response]:
         return self._ask(request, OPERATION_LIMIT + self.config.margin)

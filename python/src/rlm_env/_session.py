@@ -19,6 +19,11 @@ from ._rootd import Rootd
 from ._tools import AnyTool, tools_of
 
 
+def new_name() -> str:
+    """A name for a branch, which no other on this machine has."""
+    return f"rlm-branch-{os.urandom(16).hex()}"
+
+
 def handed_on(response: Response) -> Response:
     """The response to a save or load. Raises BranchError if it has not succeeded."""
     if response.outcome != "ok":
@@ -41,7 +46,9 @@ class BaseSession:
         self._tools = tools_of(tools)
         self._models = models_of(models)
         self.branched: Response | None = None
-        """The response to the load of a branch. Its `hint` names what of the other session's state is missing."""
+        """Of a branch: the origin's response to the fork, or its own to the load. `hint` names what it has not."""
+        self.is_forked = False
+        """True for a branch that was forked, and has all that was in the memory of its origin."""
         self._set_up()
 
     def _set_up(self) -> None:
@@ -53,18 +60,24 @@ class BaseSession:
         self._core = Core(self.config, watcher)
         self._finalizer = weakref.finalize(self, self._core.abandon)
 
-    def _new_branch(self, directory: str | os.PathLike[str] | None) -> Any:
-        """A session with this one's settings and functions, in a directory that may be another."""
+    def _new_branch(self, directory: str | os.PathLike[str] | None, name: str | None = None) -> Any:
+        """A session with this one's settings and functions, in a directory that may be another, as a named branch."""
         fs_root = self.config.fs_root
         if directory is not None:
             os.makedirs(directory, exist_ok=True)
             fs_root = directory
         config = dataclasses.replace(self.config, fs_root=fs_root, control_dir=None)
-        return type(self)(config, tools=self._tools.values(), models=self._models)
+        branch = type(self)(config, tools=self._tools.values(), models=self._models)
+        branch._core.branch_name = name
+        return branch
 
-    def _has_loaded(self, saved: Response, loaded: Response) -> None:
-        hints = [hint for hint in (saved.hint, handed_on(loaded).hint) if hint]
-        self.branched = dataclasses.replace(loaded, hint="; ".join(hints) or None)
+    def _has_forked(self, forked: Response) -> None:
+        self.branched, self.is_forked, self._core.answer = forked, True, forked.answer
+
+    def _has_loaded(self, not_forked: Response, saved: Response, loaded: Response) -> None:
+        reason = f"it was saved and loaded, not forked: {not_forked.hint}"
+        hints = [hint for hint in (reason, saved.hint, handed_on(loaded).hint) if hint]
+        self.branched = dataclasses.replace(loaded, hint="; ".join(hints))
 
     def _rootd(self) -> Rootd:
         if self._models is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import select
 import threading
@@ -14,7 +15,7 @@ from ._errors import StartError, UsageError
 from ._files import PrivateDirectory
 from ._link import now
 from ._models import Spending
-from ._session import BaseSession, handed_on
+from ._session import BaseSession, handed_on, new_name
 from ._tool_server import ThreadedToolServer
 
 
@@ -108,17 +109,29 @@ class Session(BaseSession):
         """Begins another session with the state of this one, and the same settings and functions. Both go on.
 
         None: in the same directory. A path: in a copy of the directory there; it must be empty, or not exist.
-        By way of a saved session, so `branched` of the new one names what cannot be saved. Close it like any other.
+        The interpreter is forked if it can be, as `is_forked` of the new one says. Otherwise the state is saved and
+        loaded. `branched` names what the branch has not. Close it like any other.
 
         Raises BranchError if the state cannot be handed on; nothing is left of the branch then.
         """
+        name = new_name()
+        forked = self._call(self._core.branch(name, directory is not None))
+        if forked.outcome == "ok":
+            branch: Session = self._new_branch(directory, name)
+            try:
+                branch.start()
+            except StartError as error:
+                forked = dataclasses.replace(forked, hint=str(error))
+            else:
+                branch._has_forked(forked)
+                return branch
         with PrivateDirectory() as place:
             file = f"{place}/state"
             saved = handed_on(self.save(file, directory=directory is not None))
-            branch: Session = self._new_branch(directory)
+            branch = self._new_branch(directory)
             try:
                 branch.start()
-                branch._has_loaded(saved, branch.load(file))
+                branch._has_loaded(forked, saved, branch.load(file))
             except BaseException:
                 branch.close()
                 raise

@@ -56,6 +56,15 @@ pub enum Request {
         /// The file, as for `Save`.
         file: PathBuf,
     },
+    /// Leave a copy of the session, which becomes that of another worker. The session goes on.
+    Branch {
+        /// Echoed in the response.
+        seq: i64,
+        /// The name by which the other worker finds it.
+        name: String,
+        /// True for a copy of the session's directory, too.
+        directory: bool,
+    },
     /// Describe the session.
     Info {
         /// Echoed in the response.
@@ -159,8 +168,9 @@ impl<'a> Fields<'a> {
             "info" => Ok(Request::Info { seq }),
             "save" => self.into_save(),
             "load" => self.take_file().map(|file| Request::Load { seq, file }),
+            "branch" => self.into_branch(),
             other => Err(self.fault(format!(
-                "unknown op `{other}`: expected `execute`, `reset`, `set`, `complete`, `info`, `save` or `load`"
+                "unknown op `{other}`: expected `execute`, `reset`, `set`, `complete`, `info`, `save`, `load` or `branch`"
             ))),
         }
     }
@@ -200,12 +210,28 @@ impl<'a> Fields<'a> {
     }
 
     fn into_save(mut self) -> Result<Request, BadRequest> {
-        let directory = match self.take("directory")? {
-            None | Some(Value::Null) => false,
-            Some(Value::Bool(directory)) => directory,
-            Some(other) => return Err(self.wrong("directory", &other, "a boolean")),
-        };
+        let directory = self.take_directory()?;
         self.take_file().map(|file| Request::Save { seq: self.seq, file, directory })
+    }
+
+    fn into_branch(mut self) -> Result<Request, BadRequest> {
+        const EXPECTED: &str = "a name of 1 to 107 bytes";
+        let directory = self.take_directory()?;
+        match self.take("name")? {
+            Some(Value::String(name)) if (1..=107).contains(&name.len()) && !name.contains('\0') => {
+                Ok(Request::Branch { seq: self.seq, name, directory })
+            }
+            Some(other) => Err(self.wrong("name", &other, EXPECTED)),
+            None => Err(self.fault(format!("op `branch` has no field `name`, {EXPECTED}"))),
+        }
+    }
+
+    fn take_directory(&mut self) -> Result<bool, BadRequest> {
+        match self.take("directory")? {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(directory)) => Ok(directory),
+            Some(other) => Err(self.wrong("directory", &other, "a boolean")),
+        }
     }
 
     fn take_file(&mut self) -> Result<PathBuf, BadRequest> {

@@ -4,6 +4,7 @@
 //! the worker's own child when its parent dies. So the tree below the worker is always complete, and "no child left"
 //! (ECHILD) means that nothing is left at all.
 
+use std::ffi::CStr;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,10 @@ pub const STOP_LADDER: [(Signal, Duration); 3] = [
     (Signal::SIGTERM, Duration::from_millis(350)),
     (Signal::SIGKILL, Duration::from_millis(900)),
 ];
+
+/// Name of the processes between a session and a branch of it. They are below the session, and no sweep ends them: a branch is no part of
+/// the session that it came from.
+pub const BRANCH_PROCESS: &CStr = c"rlm-branch";
 
 /// Reaps every dead child except `keep`, whose status its owner collects. Returns true if a child is left.
 pub fn reap_orphans(keep: Option<Pid>) -> bool {
@@ -47,66 +52,61 @@ pub fn reap_orphans(keep: Option<Pid>) -> bool {
 /// Ends every descendant of this process by the [`STOP_LADDER`] and reaps it. Returns true if all are gone: only a
 /// process in an uninterruptible system call, or one of another user, can survive.
 pub fn end_all() -> bool {
-    STOP_LADDER.iter().any(|(signal, limit)| end_all_with(*signal, *limit))
+    end_all_but(&[])
 }
 
-/// One rung: sends `signal` to every descendant, until none is left or `limit` has passed.
-pub fn end_all_with(signal: Signal, limit: Duration) -> bool {
+/// Ends every descendant but these children of ours and the processes below them.
+pub fn end_all_but(keep: &[Pid]) -> bool {
+    STOP_LADDER.iter().any(|(signal, limit)| end_all_with(*signal, *limit, keep))
+}
+
+/// One rung: sends `signal` to every descendant but those that are kept, until none is left or `limit` has passed.
+pub fn end_all_with(signal: Signal, limit: Duration, keep: &[Pid]) -> bool {
     let deadline = Instant::now() + limit;
-    let mut signalled = Vec::new();
+    let (mut signalled, mut empty_scans) = (Vec::new(), 0);
     loop {
-        if !reap_orphans(None) {
-            return true;
+        let all = all_children(Pid::this());
+        let others = all.iter().filter(|pid| !keep.contains(pid) && !is_of_branch(**pid));
+        let alive: Vec<Pid> = others.copied().filter(|pid| matches!(try_reap(*pid), Ok(None))).collect();
+        if alive.is_empty() {
+            // The kernel's list may lack a child while others end.
+            empty_scans += usize::from(!all.is_empty());
+            if empty_scans == 2 || has_no_child() {
+                return true;
+            }
         }
         // The first process of a namespace reaches all others at once: none of them can go on by a fork.
-        if signal == Signal::SIGKILL && Pid::this() == Pid::from_raw(1) {
+        if signal == Signal::SIGKILL && Pid::this() == Pid::from_raw(1) && keep.is_empty() {
             let _none_left = kill(Pid::from_raw(-1), signal);
         }
-        for pid in below(Pid::this()) {
+        for pid in alive.iter().flat_map(|pid| [vec![*pid], below(*pid)].concat()) {
             // Only once each, except for SIGKILL: a process that handles SIGTERM may be cleaning up.
             if signal == Signal::SIGKILL || !signalled.contains(&pid) {
                 signalled.push(pid);
-                if kill(pid, signal).is_ok() {
-                    // A stopped process acts on a signal only when it is resumed.
-                    let _gone_already = kill(pid, Signal::SIGCONT);
-                }
+                // A stopped process acts on a signal only when it is resumed.
+                let _gone_already = kill(pid, signal).and_then(|()| kill(pid, Signal::SIGCONT));
             }
         }
         if Instant::now() >= deadline {
-            return !reap_orphans(None);
+            return false;
         }
-        wait_for_child(RESIGNAL.min(deadline.saturating_duration_since(Instant::now())));
+        if !alive.is_empty() {
+            wait_for_child(RESIGNAL.min(deadline.saturating_duration_since(Instant::now())));
+        }
     }
 }
 
-/// Ends every descendant but these children of ours and the processes below them, by the [`STOP_LADDER`].
-pub fn end_all_but(keep: &[Pid]) {
-    let others = || children(Pid::this()).into_iter().filter(|pid| !keep.contains(pid));
-    for (signal, limit) in STOP_LADDER {
-        let deadline = Instant::now() + limit;
-        let (mut signalled, mut empty_scans) = (Vec::new(), 0);
-        loop {
-            let alive: Vec<Pid> = others().filter(|pid| matches!(try_reap(*pid), Ok(None))).collect();
-            if alive.is_empty() {
-                // The kernel's list may lack a child while others end.
-                empty_scans += 1;
-                if empty_scans == 2 {
-                    return;
-                }
-                continue;
-            }
-            for pid in alive.into_iter().flat_map(|pid| [vec![pid], below(pid)].concat()) {
-                if signal == Signal::SIGKILL || !signalled.contains(&pid) {
-                    signalled.push(pid);
-                    let _gone_already = kill(pid, signal).and_then(|()| kill(pid, Signal::SIGCONT));
-                }
-            }
-            if Instant::now() >= deadline {
-                break;
-            }
-            wait_for_child(RESIGNAL);
-        }
-    }
+/// True if this process has no child at all.
+fn has_no_child() -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    waitid(Id::All, flags) == Err(Errno::ECHILD)
+}
+
+/// True for a process of [`BRANCH_PROCESS`], which leads a session of its own.
+fn is_of_branch(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.split_once(" (rlm-branch) ").map(|(_, fields)| fields);
+    fields.and_then(|fields| fields.split(' ').nth(3)).and_then(parse_pid) == Some(pid)
 }
 
 /// Waits for at most `limit` until a child changes state. SIGCHLD is blocked, and is consumed here.
@@ -124,7 +124,7 @@ fn wait_for_child(limit: Duration) {
     }
 }
 
-/// Every process below `root`. A process that forks during the scan may be missed, so callers scan again.
+/// Every process below `root`, without those of branches. A process that forks during the scan may be missed, so callers scan again.
 #[must_use]
 pub fn below(root: Pid) -> Vec<Pid> {
     let mut found = children(root);
@@ -136,9 +136,15 @@ pub fn below(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// The children of all threads of a process.
+/// The children of all threads of a process, without those of branches.
 #[must_use]
 pub fn children(pid: Pid) -> Vec<Pid> {
+    let mut children = all_children(pid);
+    children.retain(|pid| !is_of_branch(*pid));
+    children
+}
+
+fn all_children(pid: Pid) -> Vec<Pid> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let mut found = Vec::new();
     for task in tasks.flatten() {

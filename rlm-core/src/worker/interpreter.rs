@@ -126,6 +126,16 @@ pub trait Interpreter: Sized {
     /// [`Exit`] if the session can no longer be served.
     fn send_load(&mut self, bytes: u64) -> Result<Option<String>, Exit>;
 
+    /// Has the session leave a copy of itself for another worker, which finds it by this name; `saved` is the file with the rest. A report
+    /// with the outcome `error` says why there is none. Returns the reason if the request cannot be passed on.
+    ///
+    /// # Errors
+    /// [`Exit`] if the session can no longer be served.
+    fn send_branch(&mut self, name: &str, saved: &File) -> Result<Option<String>, Exit> {
+        let _ = (name, saved);
+        Ok(Some(format!("the {} cannot be forked", Self::NOUN)))
+    }
+
     /// The file in memory by which a state is passed.
     fn state_file(&self) -> &File;
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,8 +24,9 @@ use super::guard::Confining;
 use super::interpreter::{Description, Interpreter};
 use super::live::LiveOutput;
 use super::log::{Log, print_error};
+use super::pipes::path_of;
 use super::resources::{Cgroup, ResourceLimits};
-use super::serve::serve;
+use super::serve::{empty, serve, unpack};
 use super::settings::{self, Environment, Settings, Wanted};
 use super::supervisor::Supervisor;
 use super::{descendants, guard, resources, responses};
@@ -35,6 +36,7 @@ use crate::error::with_causes;
 use crate::memory::OUT_OF_MEMORY;
 use crate::programs;
 use crate::protocol::{Answer, Confine, Confinement, ConfinementLevel, Context, HistorySession, Limit};
+use crate::saved::Saved;
 use crate::sys::keep_variables;
 
 /// Exit status if the session cannot be started or served.
@@ -62,7 +64,7 @@ pub trait Program: Default {
         false
     }
 
-    /// The name of a fork server for such sessions, and variables for the server that it forks.
+    /// The name of a fork server or a branch for such a session, and variables for the server that it forks.
     fn fork_server(&self, environment: &Environment) -> Option<(String, Vec<(&'static str, OsString)>)> {
         let _ = environment;
         None
@@ -146,7 +148,15 @@ pub fn main<P: Program>() -> ExitCode {
         ask,
         |above, confining| {
             let (confinement, why_not) = ((confine, confining), why_not.take());
-            ExitCode::from(run(program, &control, &environment, ready, above, confinement, why_not))
+            ExitCode::from(run(
+                program,
+                &control,
+                &environment,
+                ready,
+                above,
+                confinement,
+                Origin::None(why_not),
+            ))
         },
         |status| {
             // The server removes the flag itself, unless it was killed. A server that could not go on may have lost its place to
@@ -176,17 +186,28 @@ pub fn serve_forked<P: Program>(
 ) -> ! {
     // A panic must not go on in the interpreter whose process this is.
     let served = catch_unwind(AssertUnwindSafe(|| {
-        let Some(Entered { control_dir, environment, ready, above, link }) = accepted.enter(check) else {
+        let Some(Entered { control_dir, environment, ready, above, link, saved }) = accepted.enter(check)
+        else {
             return 0;
         };
         let control = ControlDir::new(control_dir);
         let unconfined = (Confine::Off, Confining::No);
-        let status = run(program, &control, &environment, ready, above, unconfined, None);
+        let origin = saved.map_or(Origin::ForkServer, |saved| Origin::Session(saved.into()));
+        let status = run(program, &control, &environment, ready, above, unconfined, origin);
         fork_server::tell_status(&link, status.into());
         status
     }));
     // SAFETY: a plain integer; nothing runs after it.
     unsafe { libc::_exit(served.map_or(PANICKED, i32::from)) }
+}
+
+/// The process that a server was forked from.
+enum Origin {
+    /// Its own guard, and the reason if it was not forked from another one as wanted.
+    None(Option<String>),
+    ForkServer,
+    /// The session of which it is a branch. The file has what is not in its memory.
+    Session(File),
 }
 
 /// Serves until the worker ends, logs the reason, and returns the exit status. A directory that is not a session's gets no log.
@@ -197,7 +218,7 @@ fn run<P: Program>(
     ready: Option<OwnedFd>,
     above: Above,
     (confine, confining): (Confine, Confining),
-    without_fork_server: Option<String>,
+    origin: Origin,
 ) -> u8 {
     let (mut task, mut log) = match begin(control, environment) {
         Ok((task, file)) => (task, Log::new(P::NAME, file)),
@@ -206,9 +227,20 @@ fn run<P: Program>(
             return CANNOT_SERVE;
         }
     };
-    if let Some(why) = without_fork_server {
-        log.line(format_args!("the session was started without the fork server: {why}"));
-    }
+    let branch = match origin {
+        Origin::None(why) if environment.get(env::BRANCH_NAME).is_some() => {
+            let why = why.unwrap_or_else(|| "the worker cannot be forked".to_owned());
+            let rule = "a branch takes one worker, while its session is there, and for 30 s at most";
+            log.failure(format_args!("the session cannot begin as a branch: {why}; {rule}"));
+            return CANNOT_SERVE;
+        }
+        Origin::None(Some(why)) => {
+            log.line(format_args!("the session was started without the fork server: {why}"));
+            None
+        }
+        Origin::None(None) | Origin::ForkServer => None,
+        Origin::Session(saved) => Some(saved),
+    };
     // A confined session reaches neither its score nor its cgroup.
     resources::offer_memory();
     let confined = match &confining {
@@ -230,7 +262,7 @@ fn run<P: Program>(
             program,
             control,
             environment,
-            task,
+            (task, branch),
             ready,
             (above, limits, confinement),
             &mut log,
@@ -367,16 +399,22 @@ fn start_and_serve<P: Program>(
     program: P,
     control: &ControlDir,
     environment: &Environment,
-    (settings, context): (Settings, Context),
+    ((settings, context), branch): ((Settings, Context), Option<File>),
     ready: Option<OwnedFd>,
     (above, resource_limits, confinement): (Above, ResourceLimits, Confinement),
     log: &mut Log,
 ) -> Result<Exit, Exit> {
     let settings = Settings { live: LiveOutput::of(control), ..settings };
-    let answer = control.read_answer().unwrap_or_else(|error| {
-        log.line(format_args!("{}; the session begins with an empty answer", with_causes(&error)));
-        None
-    });
+    let root = context.fs_root.clone();
+    let branch = branch.map(|saved| branch_of(saved, &root)).transpose()?;
+    let has_unpacked = branch.as_ref().is_some_and(|saved| saved.header().directory.is_some());
+    let answer = match &branch {
+        Some(saved) => Some(saved.header().answer.clone()),
+        None => control.read_answer().unwrap_or_else(|error| {
+            log.line(format_args!("{}; the session begins with an empty answer", with_causes(&error)));
+            None
+        }),
+    };
     let workdir = context.fs_root.to_string_lossy().into_owned();
     let root_tools = settings.root_tools.iter().flat_map(|tools| tools.names.clone()).collect();
     let exec_timeout = settings.exec_timeout;
@@ -389,6 +427,9 @@ fn start_and_serve<P: Program>(
         Supervisor::<P::Interpreter>::start(config, resource_limits.clone(), exec_timeout, control, &events);
     let mut session = started.inspect_err(|_exit| {
         descendants::end_all();
+        if has_unpacked {
+            empty(&root);
+        }
     })?;
     let Description { language, version, has_final_functions, .. } = session.describe();
     let history_session = HistorySession {
@@ -404,8 +445,15 @@ fn start_and_serve<P: Program>(
             let _not_listening = File::from(ready).write_all(b"ready\n");
         }
     };
-    let exit =
-        serve(&mut session, (history_session, confinement), control, &mut channel, &events, log, on_ready);
+    let exit = serve(
+        &mut session,
+        (history_session, confinement, branch),
+        control,
+        &mut channel,
+        &events,
+        log,
+        on_ready,
+    );
     // Otherwise the flag is that of the worker that took this one's place.
     if !channel.is_replaced()
         && let Err(error) = control.clear_ready()
@@ -420,6 +468,13 @@ fn start_and_serve<P: Program>(
     // The guard removes the cgroup too, unless it was killed.
     resource_limits.remove_cgroup();
     Ok(exit)
+}
+
+/// The part of a branch that is not in its memory. Its directory is unpacked, if it is a copy.
+fn branch_of(saved: File, root: &Path) -> Result<Saved, Exit> {
+    let saved = Saved::open(Path::new(&path_of(saved.as_raw_fd()))).map_err(Exit::failed)?;
+    unpack(&saved, root).map_err(Exit::failed)?;
+    Ok(saved)
 }
 
 /// Puts limits into force for the session, in a cgroup if one can be created, and logs where they are weaker than wanted.

@@ -1,5 +1,6 @@
 //! The serve loop: requests in, responses out, strictly in turn.
 
+mod branch;
 mod directory;
 mod saved;
 
@@ -9,6 +10,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 
+pub(super) use self::directory::empty;
+pub(super) use self::saved::unpack;
 use super::channel::{Channel, Delivery};
 use super::descendants;
 use super::events::Events;
@@ -26,12 +29,14 @@ use crate::protocol::{
     Answer, BadRequest, Confinement, HistoryEntry, HistorySession, Info, Limit, Mechanism, Operation,
     Outcome, PROTOCOL_VERSION, Request, Response, State, UNKNOWN_SEQ,
 };
+use crate::saved::Saved;
 
 /// Serves requests until the worker has to end, and returns the reason. First, the session's answer replaces the answer
-/// file. `history_session` goes into the first line of the history; `on_ready` is called once the ready flag is set.
+/// file. `history_session` goes into the first line of the history; `on_ready` is called once the ready flag is set. A branch goes on
+/// with the history and the number of calls of its origin.
 pub fn serve(
     session: &mut Supervisor<impl Interpreter>,
-    (history_session, confinement): (HistorySession, Confinement),
+    (history_session, confinement, branch): (HistorySession, Confinement, Option<Saved>),
     control: &ControlDir,
     channel: &mut Channel,
     events: &Events,
@@ -57,6 +62,11 @@ pub fn serve(
         ready_since: Instant::now(),
         log,
     };
+    if let Some(saved) = branch
+        && let Err(exit) = server.go_on_from(&saved)
+    {
+        return exit;
+    }
     if let Err(error) = control.write_answer(&server.answer).and_then(|()| control.set_ready()) {
         return Exit::failed(error);
     }
@@ -150,6 +160,12 @@ impl Server<'_> {
             Request::Load { seq, file } => {
                 let timed = Timed::run(events, || self.load(&file, session, &mut meanwhile, events))?;
                 self.record(timed, Operation::Load, seq, |entry| HistoryEntry { file: Some(file), ..entry })
+            }
+            Request::Branch { seq, name, directory } => {
+                let timed =
+                    Timed::run(events, || self.branch((&name, directory), session, &mut meanwhile, events))?;
+                let Timed { report, seconds, .. } = timed;
+                Ok(report.into_response(seq, self.execution_count, self.answer.clone(), seconds))
             }
             Request::Info { seq } => self.describe(seq, &session.describe()),
             Request::Shutdown => Err(Exit::Shutdown),

@@ -7,6 +7,7 @@ mod saved;
 mod waiting;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
@@ -237,6 +238,7 @@ impl<I: Interpreter> Supervisor<I> {
             Request::Completion(code) => self.interpreter.send_completion(code)?,
             Request::Save => self.interpreter.send_save()?,
             Request::Load(bytes) => self.interpreter.send_load(*bytes)?,
+            Request::Branch { name, saved } => self.interpreter.send_branch(name, saved)?,
         };
         if let Some(fault) = refusal {
             return Ok((End::Refused(fault), None));
@@ -302,7 +304,7 @@ impl<I: Interpreter> Supervisor<I> {
         // Otherwise the output stays for the next call: a background job has printed it.
         let takes_output = match request {
             Request::Code { .. } => true,
-            Request::Variables(_) | Request::Save => stopped.is_some(),
+            Request::Variables(_) | Request::Save | Request::Branch { .. } => stopped.is_some(),
             Request::Completion(_) | Request::Load(_) => false,
         };
         if takes_output {
@@ -372,7 +374,7 @@ impl<I: Interpreter> Supervisor<I> {
             restarted => return restarted.map(|state| (state, "")),
         }
         let [.., (signal, limit)] = descendants::STOP_LADDER;
-        descendants::end_all_with(signal, limit);
+        descendants::end_all_with(signal, limit, &[]);
         let state = self.interpreter.restart(events)?;
         Ok((state, ". All that ran in the background was ended: it left no process for a new one"))
     }
@@ -384,8 +386,8 @@ impl<I: Interpreter> Supervisor<I> {
         if I::ENDS_PROGRAMS {
             match self.interpreter.copy() {
                 Some(copy) => descendants::end_all_but(&[copy]),
-                None => _ = descendants::end_all(),
-            }
+                None => descendants::end_all(),
+            };
         }
         Ok(())
     }
@@ -398,6 +400,7 @@ enum Request<'a> {
     Completion(&'a str),
     Save,
     Load(u64),
+    Branch { name: &'a str, saved: &'a File },
 }
 
 impl Request<'_> {

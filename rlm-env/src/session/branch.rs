@@ -1,7 +1,9 @@
 //! Sessions that go on twice.
 
+use std::fs;
 use std::path::PathBuf;
 
+use rlm_core::error::with_causes;
 use rlm_core::protocol::{Outcome, Response};
 
 use super::error::io_error;
@@ -22,10 +24,11 @@ pub enum BranchDirectory {
 pub struct Branch {
     /// The new session.
     pub session: Session,
-    /// The response to the save, whose `hint` names what the branch has not.
-    pub saved: Response,
-    /// The response to the load.
-    pub loaded: Response,
+    /// True if it was forked. Otherwise the state was saved, and loaded by a new worker.
+    pub is_forked: bool,
+    /// The response of this session to the fork, or of the new one to the load. Its `hint` names what the branch has not, and says why it
+    /// was not forked.
+    pub response: Response,
 }
 
 /// The state of a session, for others that go on with it: a file in a private directory.
@@ -39,8 +42,11 @@ impl HandedOn {
 }
 
 impl Session {
-    /// Begins another session with the state of this one, by way of a [saved session](Self::save): variables, answer, history and
-    /// number of calls. It has the settings of this one, a control directory of its own, and its own end. This session goes on.
+    /// Begins another session with the state of this one: variables, answer, history and number of calls. It has the settings of this
+    /// one, a control directory of its own, and its own end. This session goes on.
+    ///
+    /// The interpreter is forked where it can be, which takes along all that is in its memory. Otherwise the state is passed by way of a
+    /// [saved session](Self::save).
     ///
     /// # Errors
     /// As for [`Self::start`] and [`Self::save`]. [`SessionError::Branch`] if the state could not be saved or loaded. Nothing of the
@@ -51,10 +57,41 @@ impl Session {
         if let BranchDirectory::Copied(copy) = directory {
             config.fs_root.clone_from(copy);
         }
-        let (state, saved) = self.hand_on(*directory != BranchDirectory::Shared).await?;
+        let has_directory = *directory != BranchDirectory::Shared;
+        let not_forked = match self.fork(config.clone(), has_directory).await? {
+            Ok(branch) => return Ok(branch),
+            Err(reason) => format!("it was saved and loaded, not forked: {reason}"),
+        };
+        let (state, saved) = self.hand_on(has_directory).await?;
         let mut session = Self::start(config).await?;
-        let loaded = session.take_over(&state).await?;
-        Ok(Branch { session, saved, loaded })
+        let mut response = session.take_over(&state).await?;
+        let hints = [Some(not_forked), saved.hint, response.hint.take()].into_iter().flatten();
+        response.hint = hints.reduce(|hints, hint| format!("{hints}; {hint}"));
+        Ok(Branch { session, is_forked: false, response })
+    }
+
+    /// Begins another session as a fork of this one. Inner `Err`: the reason why it cannot be, in words.
+    async fn fork(
+        &mut self,
+        config: SessionConfig,
+        directory: bool,
+    ) -> Result<Result<Branch, String>, SessionError> {
+        let random =
+            fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(io_error("name the branch"))?;
+        let name = format!("rlm-branch-{}", random.trim());
+        self.ask(serde_json::json!({"op": "branch", "name": name, "directory": directory}));
+        let response = self.response_within(self.state_limit()).await?;
+        if response.outcome != Outcome::Ok {
+            return Ok(Err(response.hint.unwrap_or_default()));
+        }
+        Ok(match Self::begin(config, Some(&name)).await {
+            Ok(mut session) => {
+                session.last_answer = response.answer.clone();
+                session.executions = response.execution_count;
+                Ok(Branch { session, is_forked: true, response })
+            }
+            Err(error) => Err(with_causes(&error)),
+        })
     }
 
     /// Saves the state for other sessions, with the directory or without.

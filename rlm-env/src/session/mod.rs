@@ -77,6 +77,11 @@ impl Session {
     /// # Errors
     /// [`SessionError`] says which step failed; nothing is left behind.
     pub async fn start(config: SessionConfig) -> Result<Self, SessionError> {
+        Self::begin(config, None).await
+    }
+
+    /// Starts a worker, which begins as the branch of this name, if there is one.
+    async fn begin(config: SessionConfig, branch: Option<&str>) -> Result<Self, SessionError> {
         let private = match &config.control_dir {
             Some(_) => None,
             None => Some(PrivateDir::create().map_err(io_error("make a private control directory"))?),
@@ -89,7 +94,7 @@ impl Session {
         let control = ControlDir::new(dir);
         config.clock.attach(&control);
         let live = live(&config, &control)?;
-        let (process, wire) = start_worker(&config, &control).await?;
+        let (process, wire) = start_worker(&config, &control, branch).await?;
         Ok(Self {
             wire,
             process,
@@ -191,10 +196,15 @@ impl Session {
         }
     }
 
-    async fn operate(&mut self, mut request: serde_json::Value) -> Result<Response, SessionError> {
+    /// Queues a request.
+    fn ask(&mut self, mut request: serde_json::Value) {
         self.seq += 1;
         request["seq"] = self.seq.into();
         self.wire.queue(request.to_string().as_bytes());
+    }
+
+    async fn operate(&mut self, request: serde_json::Value) -> Result<Response, SessionError> {
+        self.ask(request);
         self.response_within(Some(OPERATION_LIMIT + self.config.margin)).await
     }
 
@@ -315,7 +325,7 @@ impl Session {
         self.live = live(&self.config, &self.control)?;
         // An answer that was final in the old session is not final in this one.
         self.last_answer.ready = false;
-        (self.process, self.wire) = start_worker(&self.config, &self.control).await?;
+        (self.process, self.wire) = start_worker(&self.config, &self.control, None).await?;
         Ok(())
     }
 
@@ -401,6 +411,7 @@ fn live(config: &SessionConfig, control: &ControlDir) -> Result<Option<Live>, Se
 async fn start_worker(
     config: &SessionConfig,
     control: &ControlDir,
+    branch: Option<&str>,
 ) -> Result<(WorkerProcess, Wire), SessionError> {
     control.write_context(&Context {
         fs_root: config.fs_root.clone(),
@@ -410,6 +421,9 @@ async fn start_worker(
     let mut variables = config.env.clone();
     let mut set = |name: &str, value: String| env::set(&mut variables, name, value);
     set(env::HOST_PID, std::process::id().to_string());
+    if let Some(name) = branch {
+        set(env::BRANCH_NAME, name.to_owned());
+    }
     if let Some(limit) = config.exec_timeout {
         set(env::EXEC_TIMEOUT, limit.as_secs_f64().to_string());
     }

@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::libc;
 use rlm_core::env;
@@ -63,14 +64,17 @@ impl Session {
     }
 
     async fn pass(&mut self, op: &str, file: &Path, directory: bool) -> Result<Response, SessionError> {
-        self.seq += 1;
-        let mut request = serde_json::json!({"seq": self.seq, "op": op, "file": file.to_string_lossy()});
+        let mut request = serde_json::json!({"op": op, "file": file.to_string_lossy()});
         if directory {
             request["directory"] = true.into();
         }
-        self.wire.queue(request.to_string().as_bytes());
-        let margin = OPERATION_LIMIT + self.config.margin;
-        self.response_within(self.config.exec_timeout.map(|limit| limit + margin)).await
+        self.ask(request);
+        self.response_within(self.state_limit()).await
+    }
+
+    /// Time limit of a request that passes on the state.
+    pub(super) fn state_limit(&self) -> Option<Duration> {
+        self.config.exec_timeout.map(|limit| limit + OPERATION_LIMIT + self.config.margin)
     }
 
     /// The path of a copy for the worker, if it does not reach the file, or its name is not UTF-8.

@@ -13,27 +13,25 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{Pid, setsid};
+use nix::unistd::Pid;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rlm_core::programs;
-use rlm_core::sys::{errno_of, tie_to_parent};
 use rlm_core::worker::descendants;
-use rlm_core::worker::fork_server::{Accepted, End, ForkServer, Obstacle, close_servers_descriptors};
+use rlm_core::worker::fork_server::{Accepted, End, ForkServer, Obstacle, close_descriptors};
 use rlm_core::worker::program::serve_forked;
 use rlm_core::worker::settings::{Environment, Settings};
 use rlm_worker_python::fork_server::{Arguments, keep};
-use rlm_worker_python::{ENGINE, Place, Python as Chosen, PythonWorker};
+use rlm_worker_python::{ENGINE, Forking, Place, Python as Chosen, PythonWorker};
 
-use crate::checkpoint::begin_child;
+use crate::descriptors::{open_descriptors, silence};
+use crate::forked::{self, Beginning, Served, fork_interpreter};
 use crate::session::Session;
 use crate::streams::flush_c_stdout;
 use crate::{pipes, signals, text};
@@ -46,18 +44,6 @@ const READ_AT_START: [&str; 5] = ["LANG", "LC_", "LD_", "MALLOC_", "GLIBC_"];
 
 /// The end of the names of variables that libraries read when they are imported.
 const READ_BY_LIBRARIES: &str = "_NUM_THREADS";
-
-/// The parts of a new interpreter.
-struct Template {
-    session: Session,
-    /// The mask of signals.
-    mask: SigSet,
-    /// The variables that preloads have set.
-    preset: Vec<(OsString, OsString)>,
-}
-
-/// The template of interpreters. This process has one thread.
-static TEMPLATE: AtomicPtr<Template> = AtomicPtr::new(ptr::null_mut());
 
 /// Serves until the last session has ended. The processes that it forks go on from here, and do not return either.
 pub(crate) fn serve(py: Python<'_>, session: Session, arguments: Arguments) -> PyResult<Infallible> {
@@ -88,12 +74,12 @@ pub(crate) fn serve(py: Python<'_>, session: Session, arguments: Arguments) -> P
     }
     let origin = Origin::of(py, &arguments, variables, failure)?;
     let mut server = ForkServer::new(listener, owner, servers).map_err(io::Error::from)?;
-    silence().map_err(io::Error::from)?;
+    silence()?;
     if arguments.ready >= 0 {
         let _nobody_waits = File::from(take(arguments.ready)).write_all(b"ready\n");
     }
-    let template = Template { session, mask: server.mask(), preset: origin.set_by_preloads() };
-    TEMPLATE.store(Box::into_raw(Box::new(template)), Ordering::Relaxed);
+    let fresh = Fresh { mask: server.mask(), preset: origin.set_by_preloads() };
+    forked::prepare(Box::into_raw(Box::new(session)), Box::new(fresh));
     match server.run(|| origin.obstacle(), fork) {
         Ok(End::Forked(accepted)) => serve_session(*accepted, &origin),
         Ok(End::Stale) => Err(renew(server, errors, arguments, origin).into()),
@@ -109,7 +95,7 @@ fn renew(server: ForkServer, errors: File, arguments: Arguments, origin: Origin)
         let servers = servers.into_iter().map(|(pid, link)| Ok((pid.as_raw(), keep(link)?)));
         Ok(Arguments {
             listener: keep(listener.ok_or(Errno::EBADF)?)?,
-            owner: keep(owner)?,
+            owner: keep(owner.ok_or(Errno::EBADF)?)?,
             errors: keep(errors.into())?,
             ready: -1,
             is_renewed: true,
@@ -171,24 +157,6 @@ fn prepare(py: Python<'_>, preload: &[String], children: &[Pid]) -> Result<(), S
     }
 }
 
-/// The descriptors of this process, without that of the directory in which they are listed.
-fn open_descriptors() -> BTreeSet<libc::c_int> {
-    let listed = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let listed: Vec<_> = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    // SAFETY: plain integers.
-    listed.into_iter().filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0).collect()
-}
-
-/// Leads the output of hooks of a fork nowhere: nobody reads it.
-fn silence() -> Result<(), Errno> {
-    let nothing = File::options().write(true).open("/dev/null").map_err(|error| errno_of(&error))?;
-    for stream in [1, 2] {
-        // SAFETY: plain integers.
-        Errno::result(unsafe { libc::dup2(nothing.as_raw_fd(), stream) })?;
-    }
-    Ok(())
-}
-
 /// Forks, with Python prepared for it. In the new process, Python does not know that yet: that is for the interpreter.
 fn fork() -> Result<libc::pid_t, Errno> {
     // SAFETY: the interpreter's lock is held, and this is the only thread.
@@ -205,94 +173,43 @@ fn fork() -> Result<libc::pid_t, Errno> {
 
 /// Serves a session in this process, which is a server now.
 fn serve_session(accepted: Accepted, origin: &Origin) -> ! {
-    serve_forked(PythonWorker::forking(fork_interpreter), accepted, |environment| origin.check(environment))
+    let forking = Forking { fork: fork_interpreter, is_for_the_first: false };
+    serve_forked(PythonWorker::forking(forking), accepted, |environment| origin.check(environment))
 }
 
-/// Forks an interpreter from this server.
-fn fork_interpreter(place: &Place<'_>) -> io::Result<Pid> {
-    let server = Pid::this();
-    // SAFETY: only this thread runs Python, and it does so only in the new process.
-    match Errno::result(unsafe { libc::fork() })? {
-        0 => begin(place, server),
-        interpreter => Ok(Pid::from_raw(interpreter)),
-    }
+/// A new interpreter, which gets the environment and the clock of its session.
+struct Fresh {
+    /// The mask of signals.
+    mask: SigSet,
+    /// The variables that preloads have set.
+    preset: Vec<(OsString, OsString)>,
 }
 
-/// Goes on as the interpreter of a session.
-fn begin(place: &Place<'_>, server: Pid) -> ! {
-    // SAFETY: the pointer was stored once, before the first fork, and nothing else in this process uses it.
-    let Template { session, mask, preset } = unsafe { &mut *TEMPLATE.load(Ordering::Relaxed) };
-    if let Err(error) = enter(place, server) {
-        pipes::end_process(errno_of(&error) as i32);
+impl Beginning for Fresh {
+    fn enter(&mut self, place: &Place<'_>) -> io::Result<()> {
+        close_descriptors(&[]);
+        std::env::set_current_dir(place.cwd)
     }
-    begin_child();
-    // SAFETY: the fork server held the interpreter's lock, and this is its thread in the new process.
-    let py = unsafe { Python::assume_attached() };
-    let fault = match session
-        .lead_to(py, place.paths.clone())
-        .and_then(|()| take_over(py, place, mask, preset))
-        .and_then(|()| session.serve(py))
-    {
-        Ok(never) => match never {},
-        Err(fault) => fault,
-    };
-    fault.display(py);
-    pipes::end_process(rlm_worker_python::wire::LOST_STATUS)
-}
 
-/// Gives this process the place of an interpreter that was started.
-fn enter(place: &Place<'_>, server: Pid) -> io::Result<()> {
-    setsid()?;
-    tie_to_parent(server, Signal::SIGKILL)?;
-    place.entry.enter()?;
-    let streams = [
-        ("/dev/null", libc::O_RDONLY),
-        (&place.paths.stdout, libc::O_WRONLY),
-        (&place.paths.stderr, libc::O_WRONLY),
-    ];
-    for ((path, flags), fd) in streams.into_iter().zip(0..) {
-        let file = pipes::open(path, flags)?;
-        // SAFETY: plain integers.
-        Errno::result(unsafe { libc::dup2(file.as_raw_fd(), fd) })?;
-    }
-    close_servers_descriptors();
-    std::env::set_current_dir(place.cwd)
-}
-
-/// Gives Python the environment and the clock of its session, and a state of its own to what does not get one at a fork by itself.
-fn take_over(
-    py: Python<'_>,
-    place: &Place<'_>,
-    mask: &SigSet,
-    preset: &[(OsString, OsString)],
-) -> PyResult<()> {
-    let os = py.import("os")?;
-    os.getattr("environ")?.call_method0("clear")?;
-    let environment = os.getattr("environb")?;
-    let pwd = (OsString::from("PWD"), place.cwd.as_os_str().to_owned());
-    let own = place.env.iter().chain([&pwd]);
-    let preset = preset.iter().filter(|(name, _)| place.env.iter().all(|(own, _)| own != name));
-    // Nothing can set a variable whose name has the sign.
-    for (name, value) in own.chain(preset).filter(|(name, _)| !name.as_bytes().contains(&b'=')) {
-        let bytes = |text: &OsStr| PyBytes::new(py, text.as_bytes());
-        environment.set_item(bytes(name), bytes(value))?;
-    }
-    py.import("time")?.call_method0("tzset")?;
-    py.import("gc")?.call_method0("enable")?;
-    let modules = py.import("sys")?.getattr("modules")?;
-    if let Ok(random) = modules.get_item("numpy.random") {
-        random.call_method0("seed")?;
-    }
-    if let Ok(threading) = modules.get_item("threading") {
-        let main = threading.call_method0("main_thread")?;
-        // Later versions of Python do so themselves.
-        if main.hasattr("_set_native_id")? {
-            main.call_method0("_set_native_id")?;
+    fn go_on(&mut self, py: Python<'_>, session: &mut dyn Served, place: &Place<'_>) -> PyResult<()> {
+        session.lead_to(py, place.paths.clone())?;
+        let os = py.import("os")?;
+        os.getattr("environ")?.call_method0("clear")?;
+        let environment = os.getattr("environb")?;
+        let pwd = (OsString::from("PWD"), place.cwd.as_os_str().to_owned());
+        let own = place.env.iter().chain([&pwd]);
+        let preset = self.preset.iter().filter(|(name, _)| place.env.iter().all(|(own, _)| own != name));
+        // Nothing can set a variable whose name has the sign.
+        for (name, value) in own.chain(preset).filter(|(name, _)| !name.as_bytes().contains(&b'=')) {
+            let bytes = |text: &OsStr| PyBytes::new(py, text.as_bytes());
+            environment.set_item(bytes(name), bytes(value))?;
         }
+        py.import("time")?.call_method0("tzset")?;
+        py.import("gc")?.call_method0("enable")?;
+        self.mask.thread_set_mask().map_err(io::Error::from)?;
+        signals::block();
+        Ok(())
     }
-    mask.thread_set_mask().map_err(io::Error::from)?;
-    signals::block();
-    Ok(())
 }
 
 /// The files and variables that the process was made of. A session that needs other things, or newer ones, cannot come from it.

@@ -9,7 +9,8 @@
 //!   what new processes of `multiprocessing` get. `notebook.py`: Python for IPython's syntax. `completing.py`: completion. `compiled`:
 //!   those parts as the build has compiled them. `quiet`: compiling without repeating a warning.
 //! * `answer`, `text`: the answer and other values as text, whatever a cell made of them.
-//! * `checkpoint`: copies of this process, which wait to take its place. `fork_server`: a process from which sessions are forked.
+//! * `fork`, `descriptors`: copies of this process. `checkpoint`: those that wait to take its place. `branch`: one for another session.
+//!   `fork_server`: a process from which sessions are forked. `forked`: the interpreter of a session that was forked.
 //! * `signals`: the ways to interrupt a cell, and nothing but a cell. `streams`: descriptors 0, 1, 2 and `sys.std*`.
 //! * `guard_rails`, `jail`: refused modules, builtins and files.
 //! * `tools`: functions that call the host. `tools.py`: the parts of them that are Python.
@@ -20,12 +21,16 @@
 //! The supervisor, `rlm-worker-python`, does the rest: time limits, output, and responses to the host.
 
 mod answer;
+mod branch;
 mod cell;
 mod checkpoint;
 mod compiled;
+mod descriptors;
 mod eval;
 mod final_functions;
+mod fork;
 mod fork_server;
+mod forked;
 mod guard_rails;
 mod jail;
 mod pipes;
@@ -37,6 +42,7 @@ mod text;
 mod tools;
 mod variables;
 
+use forked::Served as _;
 use pyo3::prelude::*;
 use rlm_core::memory::Allocator;
 use rlm_worker_python::fork_server::Arguments;

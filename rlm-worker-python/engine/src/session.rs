@@ -5,6 +5,8 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use nix::libc;
 use nix::unistd::Pid;
@@ -14,15 +16,19 @@ use pyo3::types::{PyDict, PyList};
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{Completions, ONE_CALL_PREFIX, name_excerpt};
 use rlm_worker_python::tools::FINAL_FUNCTIONS;
-use rlm_worker_python::wire::{Command, PipePaths, Report, Setup, Task};
+use rlm_worker_python::wire::{Branch, Command, PipePaths, Report, Setup, Task};
 
 use crate::answer::LastAnswer;
 use crate::cell::{Cells, Source};
-use crate::checkpoint::{self, Copies};
+use crate::checkpoint::Copies;
+use crate::descriptors::holds_lock;
+use crate::fork::begin_child;
+use crate::forked::Served;
 use crate::guard_rails;
 use crate::signals::{self, Signals};
 use crate::streams::Streams;
-use crate::{final_functions, pipes, text, tools, variables};
+use crate::tools::{self, Tools};
+use crate::{branch, final_functions, pipes, text, variables};
 
 /// The message of a cell that was stopped while a task kept the session from beginning it.
 const NOT_BEGUN: &str =
@@ -43,6 +49,7 @@ pub(crate) struct Session {
     last_answer: LastAnswer,
     /// Names of the root tools.
     root_tools: Vec<String>,
+    tools: Option<Arc<Tools>>,
     has_final_functions: bool,
     /// The objects in the namespace that belong to this session's host, by name.
     given: Py<PyDict>,
@@ -52,6 +59,65 @@ pub(crate) struct Session {
     is_next_stopped: bool,
     pid: Pid,
     copies: Option<Copies>,
+    count_threads: Py<PyAny>,
+    /// True for a branch that has not been set up.
+    is_new_branch: bool,
+}
+
+impl Served for Session {
+    fn lead_to(&mut self, py: Python<'_>, paths: PipePaths) -> PyResult<()> {
+        self.pid = Pid::this();
+        self.streams.lead_to(py, &paths.stdout, &paths.stderr)?;
+        self.paths = paths;
+        Ok(())
+    }
+
+    fn become_branch(&mut self, py: Python<'_>) {
+        tools::own_connections();
+        self.cells.after_copy(py, &py.None());
+        self.is_new_branch = true;
+    }
+
+    fn serve(&mut self, py: Python<'_>) -> PyResult<Infallible> {
+        loop {
+            let command = self.next_command(py)?;
+            let payload_bytes = if command.task == Task::Load { 0 } else { command.payload_bytes };
+            let payload = pipes::read_payload(&self.paths.payload, payload_bytes)?;
+            let mut report = match command.task {
+                Task::SetUp => self.set_up(py, &payload)?,
+                Task::Set => self.set(py, &payload)?,
+                Task::Complete => self.complete(py, &payload)?,
+                Task::Save => self.pass_state(py, libc::O_RDWR | libc::O_TRUNC, Cells::save)?,
+                Task::Load => self.pass_state(py, libc::O_RDONLY, Cells::load)?,
+                Task::Cell(cell) => {
+                    let source = Source::of_payload(&payload, command.written_bytes).map_err(fault)?;
+                    self.run(py, &source, cell, command.max_result_bytes)?
+                }
+                Task::Branch => self.branch(py, &payload)?,
+                Task::TakeOver => Report::default(),
+            };
+            let mut is_copied = false;
+            if command.task.changes_session()
+                && let Some(copies) = &self.copies
+            {
+                report.no_copy = self.no_copy(py, copies);
+                is_copied = report.no_copy.is_none() || copies.is_retried();
+            }
+            // Nobody waits for a new session yet.
+            if is_copied && !matches!(command.task, Task::Cell(_) | Task::Set) {
+                is_copied = false;
+                if self.take_copy(py, command.nonce)? {
+                    continue;
+                }
+            }
+            let (header, result, document) = report.encode(command.nonce).map_err(fault)?;
+            self.leave_if_child(py);
+            py.detach(|| pipes::write_report(&self.paths.report, [&header, result, &document]))?;
+            if is_copied {
+                self.take_copy(py, command.nonce)?;
+            }
+        }
+    }
 }
 
 impl Session {
@@ -77,12 +143,15 @@ impl Session {
             streams,
             last_answer,
             root_tools,
+            tools: None,
             has_final_functions,
             given: PyDict::new(py).unbind(),
             transient_variables,
             is_next_stopped: false,
             pid,
             copies: None,
+            count_threads: py.import("_thread")?.getattr("_count")?.unbind(),
+            is_new_branch: false,
         };
         Ok((session, arguments))
     }
@@ -91,55 +160,6 @@ impl Session {
     pub(crate) fn lead_to_arguments(&mut self, py: Python<'_>, arguments: Vec<String>) -> PyResult<()> {
         let paths = arguments.try_into().map_err(|_| fault("the engine's arguments are missing"))?;
         self.lead_to(py, PipePaths::from_arguments(paths))
-    }
-
-    /// Gives the session its pipes, in the process in which it is served.
-    pub(crate) fn lead_to(&mut self, py: Python<'_>, paths: PipePaths) -> PyResult<()> {
-        self.pid = Pid::this();
-        self.streams.lead_to(py, &paths.stdout, &paths.stderr)?;
-        self.paths = paths;
-        Ok(())
-    }
-
-    /// Serves until the process is ended.
-    pub(crate) fn serve(&mut self, py: Python<'_>) -> PyResult<Infallible> {
-        loop {
-            let command = self.next_command(py)?;
-            let payload_bytes = if command.task == Task::Load { 0 } else { command.payload_bytes };
-            let payload = pipes::read_payload(&self.paths.payload, payload_bytes)?;
-            let mut report = match command.task {
-                Task::SetUp => self.set_up(py, &payload)?,
-                Task::Set => self.set(py, &payload)?,
-                Task::Complete => self.complete(py, &payload)?,
-                Task::Save => self.pass_state(py, libc::O_RDWR | libc::O_TRUNC, Cells::save)?,
-                Task::Load => self.pass_state(py, libc::O_RDONLY, Cells::load)?,
-                Task::Cell(cell) => {
-                    let source = Source::of_payload(&payload, command.written_bytes).map_err(fault)?;
-                    self.run(py, &source, cell, command.max_result_bytes)?
-                }
-                Task::TakeOver => Report::default(),
-            };
-            let mut is_copied = false;
-            if command.task.changes_session()
-                && let Some(copies) = &self.copies
-            {
-                report.no_copy = self.no_copy(py, copies);
-                is_copied = report.no_copy.is_none() || copies.is_retried();
-            }
-            // Nobody waits for a new session yet.
-            if is_copied && !matches!(command.task, Task::Cell(_) | Task::Set) {
-                is_copied = false;
-                if self.take_copy(py, command.nonce)? {
-                    continue;
-                }
-            }
-            let (header, result, document) = report.encode(command.nonce).map_err(fault)?;
-            self.leave_if_child(py);
-            py.detach(|| pipes::write_report(&self.paths.report, [&header, result, &document]))?;
-            if is_copied {
-                self.take_copy(py, command.nonce)?;
-            }
-        }
     }
 
     /// Waits for a command. In the meantime, Python runs the tasks that cells have left, and its handlers of other signals, which a
@@ -191,6 +211,9 @@ impl Session {
     /// Fills the namespace.
     fn set_up(&mut self, py: Python<'_>, payload: &[u8]) -> PyResult<Report> {
         let setup: Setup = serde_json::from_slice(payload).map_err(fault)?;
+        if std::mem::take(&mut self.is_new_branch) {
+            return self.set_up_branch(py, setup);
+        }
         let namespace = self.cells.namespace(py);
         let answer = PyDict::new(py);
         answer.set_item("ready", setup.answer.ready)?;
@@ -199,14 +222,14 @@ impl Session {
         namespace.set_item(EXTRA_DATA, OsString::from(&setup.fs_root))?;
         namespace.set_item("fs_metadata", variables::of_json(py, &setup.fs_metadata.to_string())?)?;
         if let Some(tools) = &setup.root_tools {
-            tools::add(namespace, tools)?;
+            self.tools = Some(tools::add(namespace, tools)?);
             self.root_tools.clone_from(&tools.names);
         }
         if setup.has_final_functions {
             final_functions::add(namespace)?;
         }
         self.has_final_functions = setup.has_final_functions;
-        self.copies = setup.copies.clone().map(|settings| Copies::new(py, settings)).transpose()?;
+        self.copies = setup.copies.clone().map(Copies::new);
         let given = self.given.bind(py);
         let functions = FINAL_FUNCTIONS.iter().copied().filter(|_| setup.has_final_functions);
         for name in self.root_tools.iter().map(String::as_str).chain(functions).chain([EXTRA_DATA]) {
@@ -214,8 +237,43 @@ impl Session {
         }
         guard_rails::install(namespace, &setup)?;
         return_memory();
-        let version = Python::version_str().split(' ').next().unwrap_or_default();
-        Ok(Report { result: Some(version.to_owned()), ..Report::default() })
+        Ok(set_up_report())
+    }
+
+    /// Gives a branch what its host gives it: root tools, and a directory, if that is another one.
+    fn set_up_branch(&mut self, py: Python<'_>, setup: Setup) -> PyResult<Report> {
+        if let (Some(tools), Some(settings)) = (&self.tools, &setup.root_tools) {
+            tools.lead_to(settings)?;
+        }
+        self.copies = setup.copies.map(Copies::new);
+        let given = self.given.bind(py);
+        let old = given.as_any().get_item(EXTRA_DATA)?;
+        let root = old.extract::<PathBuf>()?;
+        if root != setup.fs_root {
+            let namespace = self.cells.namespace(py);
+            let new = OsString::from(&setup.fs_root);
+            given.set_item(EXTRA_DATA, &new)?;
+            if namespace.get_item(EXTRA_DATA)?.is_some_and(|value| value.is(&old)) {
+                namespace.set_item(EXTRA_DATA, given.as_any().get_item(EXTRA_DATA)?)?;
+            }
+            // A directory that was removed leads nowhere.
+            let here = std::env::current_dir().unwrap_or_default();
+            let there = here.strip_prefix(&root).map_or(here.clone(), |below| setup.fs_root.join(below));
+            let there = if there.is_dir() { there } else { setup.fs_root };
+            std::env::set_current_dir(&there)?;
+            py.import("os")?.getattr("environ")?.set_item("PWD", OsString::from(there))?;
+        }
+        Ok(set_up_report())
+    }
+
+    /// Leaves a branch, or a report with the reason why there is none.
+    fn branch(&mut self, py: Python<'_>, payload: &[u8]) -> PyResult<Report> {
+        let wanted: Branch = serde_json::from_slice(payload).map_err(fault)?;
+        let refused = match self.obstacle(py) {
+            Some(obstacle) => Some(obstacle),
+            None => branch::leave(self, &wanted).err(),
+        };
+        Ok(Report { result: refused, ..Report::default() })
     }
 
     /// Sets variables in the namespace: all, or none and a report with the reason.
@@ -348,10 +406,24 @@ impl Session {
         })
     }
 
-    /// The reason why this process cannot be copied now.
+    /// The reason why no copy of this process is taken now.
     fn no_copy(&self, py: Python<'_>, copies: &Copies) -> Option<String> {
-        let has_tasks = self.cells.has_tasks(py).unwrap_or(false);
-        copies.obstacle(py).or_else(|| has_tasks.then(|| "a task that a cell started is not done".to_owned()))
+        copies.obstacle().or_else(|| self.obstacle(py))
+    }
+
+    /// The reason why a copy of this process would not be the session.
+    fn obstacle(&self, py: Python<'_>) -> Option<String> {
+        let threads = self.count_threads.call0(py).and_then(|count| count.extract::<u64>(py));
+        let reason = if threads.unwrap_or(0) > 0 {
+            "a thread that a cell started is alive, and a copy would not have it"
+        } else if holds_lock() {
+            "a file is locked for writing, as by an open transaction of a database"
+        } else if self.cells.has_tasks(py).unwrap_or(false) {
+            "a task that a cell started is not done"
+        } else {
+            return None;
+        };
+        Some(reason.to_owned())
     }
 
     /// Leaves a copy of this process, which returns from here, with true, when it takes over.
@@ -360,7 +432,7 @@ impl Session {
         let before = self.cells.before_copy(py);
         let Some(command) = copies.take(number) else { return Ok(false) };
         self.pid = Pid::this();
-        checkpoint::begin_child();
+        begin_child();
         tools::own_connections();
         self.cells.after_copy(py, &before);
         self.remove_transient_variables(py);
@@ -404,6 +476,12 @@ impl Session {
         self.streams.flush(py);
         pipes::end_process(status)
     }
+}
+
+/// The report of a session that is ready for cells.
+fn set_up_report() -> Report {
+    let version = Python::version_str().split(' ').next().unwrap_or_default();
+    Report { result: Some(version.to_owned()), ..Report::default() }
 }
 
 /// Returns memory that only the start needed: a session may sit idle for hours.

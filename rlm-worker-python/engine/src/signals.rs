@@ -283,3 +283,32 @@ impl Before {
         unsafe { libc::sigaction(self.signal, &raw const self.action, ptr::null_mut()) };
     }
 }
+
+/// The handling of all signals.
+pub(crate) struct Dispositions(Vec<(libc::c_int, libc::sigaction)>);
+
+impl Dispositions {
+    /// Notes the handling of all signals, and changes it to that of a worker: no handler, and errors where something cannot be written.
+    pub(crate) fn take() -> Self {
+        let noted = (1..=libc::SIGRTMAX()).filter_map(|signal| {
+            // SAFETY: all structs are live. All zero is the default action.
+            unsafe {
+                let (mut new, mut old) = std::mem::zeroed::<(libc::sigaction, libc::sigaction)>();
+                if [libc::SIGPIPE, libc::SIGXFSZ].contains(&signal) {
+                    new.sa_sigaction = libc::SIG_IGN;
+                }
+                // Some signals have no other handling than their own.
+                (libc::sigaction(signal, &raw const new, &raw mut old) == 0).then_some((signal, old))
+            }
+        });
+        Self(noted.collect())
+    }
+
+    /// Handles all signals as before.
+    pub(crate) fn restore(&self) {
+        for (signal, action) in &self.0 {
+            // SAFETY: the struct is live, and was filled in by the same function.
+            unsafe { libc::sigaction(*signal, action, ptr::null_mut()) };
+        }
+    }
+}

@@ -5,7 +5,7 @@
 //! others within a tenth of a second.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
@@ -39,11 +39,23 @@ const GLUE: &str = include_str!("tools.py");
 /// The file name of [`GLUE`] in tracebacks, which leave it out.
 const FILE_NAME: &str = "<rlm tools>";
 
-/// The state that the functions share.
-struct Tools {
+/// The place to which calls go.
+#[derive(Clone)]
+struct Target {
     endpoint: Endpoint,
-    serialization: Serialization,
     timeout: Duration,
+}
+
+impl Target {
+    fn of(settings: &RootTools) -> PyResult<Self> {
+        Ok(Self { endpoint: settings.endpoint().map_err(failure)?, timeout: settings.timeout })
+    }
+}
+
+/// The state that the functions share.
+pub(crate) struct Tools {
+    target: Mutex<Target>,
+    serialization: Serialization,
     dumps: Py<PyAny>,
     loads: Py<PyAny>,
     print: Py<PyAny>,
@@ -60,8 +72,8 @@ pub(crate) fn own_connections() {
     OWNER.store(Pid::this().as_raw(), Ordering::Relaxed);
 }
 
-/// Puts the tools' functions into the namespace.
-pub(crate) fn add(namespace: &Bound<'_, PyDict>, settings: &RootTools) -> PyResult<()> {
+/// Puts the tools' functions into the namespace. Returns the state that they share.
+pub(crate) fn add(namespace: &Bound<'_, PyDict>, settings: &RootTools) -> PyResult<Arc<Tools>> {
     let py = namespace.py();
     let builtins = py.import("builtins")?;
     let glue = PyDict::new(py);
@@ -74,26 +86,33 @@ pub(crate) fn add(namespace: &Bound<'_, PyDict>, settings: &RootTools) -> PyResu
         Serialization::Json => item("json")?.call0()?,
     };
     let (dumps, loads) = pair.extract::<(Py<PyAny>, Py<PyAny>)>()?;
-    let tools = Tools {
-        endpoint: settings.endpoint().map_err(failure)?,
+    let tools = Arc::new(Tools {
+        target: Mutex::new(Target::of(settings)?),
         serialization: settings.serialization,
-        timeout: settings.timeout,
         dumps,
         loads,
         print: builtins.getattr("print")?.unbind(),
         kept: Mutex::default(),
         unread: Mutex::default(),
-    };
+    });
+    let shared = Arc::clone(&tools);
     own_connections();
     let call = PyCFunction::new_closure(py, Some(c"call"), None, move |arguments, _| {
         let (name, args, kwargs) = arguments.extract::<(String, Bound<'_, PyTuple>, Bound<'_, PyDict>)>()?;
         tools.call(&name, &args, &kwargs)
     })?;
     item("add")?.call1((namespace, &settings.names, call))?;
-    Ok(())
+    Ok(shared)
 }
 
 impl Tools {
+    /// Leads the functions, which code may have under other names too, to the endpoint of another session.
+    pub(crate) fn lead_to(&self, settings: &RootTools) -> PyResult<()> {
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Target::of(settings)?;
+        self.connections().clear();
+        Ok(())
+    }
+
     fn call(&self, name: &str, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
         let py = args.py();
         let body = self.body(name, args, kwargs)?;
@@ -179,13 +198,14 @@ impl Tools {
 
     /// The answer of the endpoint, and the exception of an interrupt that came with it.
     fn post(&self, py: Python<'_>, name: &str, body: &[u8]) -> PyResult<(Answer, Option<PyErr>)> {
-        let deadline = Instant::now() + self.timeout;
+        let Target { endpoint, timeout } = self.target.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let deadline = Instant::now() + timeout;
         let interrupts = INTERRUPTS.load(Ordering::Relaxed);
         let is_owner = Pid::this().as_raw() == OWNER.load(Ordering::Relaxed);
         let mut raised = None;
         let answer = py.detach(|| {
             let mut connection = is_owner.then(|| self.connections().pop()).flatten();
-            let answer = self.endpoint.post(body, &mut connection, Some(deadline), &mut || {
+            let answer = endpoint.post(body, &mut connection, Some(deadline), &mut || {
                 // Only the main thread's signals raise.
                 raised = Python::attach(|py| py.check_signals()).err();
                 raised.is_none() && INTERRUPTS.load(Ordering::Relaxed) == interrupts
@@ -211,7 +231,7 @@ impl Tools {
             (_, Some(raised)) => raised,
             (PostError::Interrupted, None) => PyKeyboardInterrupt::new_err(()),
             (PostError::TimedOut, None) => {
-                failure(format!("{name}: no answer within {} s", self.timeout.as_secs_f64()))
+                failure(format!("{name}: no answer within {} s", timeout.as_secs_f64()))
             }
             (error, None) => failure(error),
         })

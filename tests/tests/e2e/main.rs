@@ -2,6 +2,7 @@
 
 mod acp;
 mod answer;
+mod branches;
 mod bundle;
 mod callbacks;
 mod checkpoints;

@@ -18,6 +18,9 @@
 //! The socket is an abstract one, which has a name and no file, and ends with the process. Both sides check that the other is of their
 //! user.
 //!
+//! A *branch* of a session is such a process too: a copy of its interpreter is the fork server, which takes one guard, and has the state of
+//! the session besides (see the engine's `branch`). It is below the server of that session, which does not end it.
+//!
 //! A forked process has what its parent has, so the conditions of the guard (`standing`) must be those of the fork server.
 
 mod client;
@@ -40,7 +43,7 @@ use nix::unistd::Pid;
 use super::settings::Environment;
 
 pub(super) use self::client::{Forked, ask};
-pub use self::server::{Accepted, End, ForkServer, Obstacle, close_servers_descriptors};
+pub use self::server::{Accepted, End, ForkServer, Obstacle, close_descriptors};
 pub(in crate::worker) use self::server::{Entered, tell_status};
 
 /// Largest request in bytes: what a socket takes in one piece.
@@ -87,17 +90,24 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// The request, or the reason why a process like this one cannot serve it.
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
+    /// The request, or the reason why a process like this one cannot serve it. Code in a session may have changed some of its conditions,
+    /// which are those of a branch then.
+    fn decode(bytes: &[u8], is_branch: bool) -> Result<Self, String> {
+        const OF_BRANCH: [&str; 6] =
+            ["Umask", "Max ", "Cpus_allowed", "Mems_allowed", "scheduling", "oom_score_adj"];
         let mut parts = bytes.split(|byte| *byte == END);
         let mut next = || parts.next().unwrap_or_default();
         let version = next();
         if version != env!("CARGO_PKG_VERSION").as_bytes() {
             return Err(format!("it is of another version, {}", env!("CARGO_PKG_VERSION")));
         }
-        let wanted = next();
-        let own = standing();
-        if let Some(differs) = first_difference(wanted, &own) {
+        let compared = |standing: &[u8]| {
+            let standing = String::from_utf8_lossy(standing);
+            let is_compared =
+                |line: &&str| !is_branch || !OF_BRANCH.iter().any(|begin| line.starts_with(begin));
+            standing.lines().filter(is_compared).map(str::to_owned).collect::<Vec<_>>()
+        };
+        if let Some(differs) = first_difference(&compared(next()), &compared(&standing())) {
             return Err(format!("it runs under other conditions ({differs})"));
         }
         let control_dir = PathBuf::from(OsString::from_vec(next().to_vec()));
@@ -162,9 +172,7 @@ fn standing() -> Vec<u8> {
 }
 
 /// The first line that two texts do not share, of the first one.
-fn first_difference(one: &[u8], other: &[u8]) -> Option<String> {
-    let lines = |text: &[u8]| String::from_utf8_lossy(text).lines().map(str::to_owned).collect::<Vec<_>>();
-    let (one, other) = (lines(one), lines(other));
+fn first_difference(one: &[String], other: &[String]) -> Option<String> {
     let differs = (0..one.len().max(other.len())).find(|at| one.get(*at) != other.get(*at))?;
     let line = one.get(differs).or_else(|| other.get(differs))?;
     Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -214,7 +222,7 @@ mod tests {
         let variables = [("A", "1=2\n"), ("B", "")].map(|(name, value)| (name.into(), value.into()));
         let environment: Environment = variables.into_iter().collect();
         let bytes = Request { control_dir: Path::new("/tmp/a b"), environment: &environment }.encode();
-        let wanted = Wanted::decode(&bytes).unwrap();
+        let wanted = Wanted::decode(&bytes, false).unwrap();
         assert_eq!(wanted.control_dir, Path::new("/tmp/a b"));
         assert_eq!(format!("{:?}", wanted.environment), format!("{environment:?}"));
     }
@@ -224,7 +232,8 @@ mod tests {
         let environment = Environment::default();
         let bytes = Request { control_dir: Path::new("/tmp"), environment: &environment }.encode();
         let other = String::from_utf8(bytes).unwrap().replacen("oom_score_adj ", "oom_score_adj 9", 1);
-        let refusal = Wanted::decode(other.as_bytes()).err().unwrap();
+        let refusal = Wanted::decode(other.as_bytes(), false).err().unwrap();
         assert!(refusal.starts_with("it runs under other conditions (oom_score_adj 9"), "{refusal}");
+        assert!(Wanted::decode(other.as_bytes(), true).is_ok(), "code in a session may change its score");
     }
 }

@@ -31,8 +31,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct ForkServer {
     /// None once it takes no more requests.
     listener: Option<OwnedFd>,
-    /// Its end of file ends the fork server, after its last session.
-    owner: OwnedFd,
+    owner: Owner,
     signals: SignalFd,
     /// The mask of signals that interpreters get.
     mask: SigSet,
@@ -44,6 +43,15 @@ pub struct ForkServer {
     has_news: bool,
     /// The one buffer for requests. It is overwritten, as a later session could read what is left in memory.
     buffer: Vec<u8>,
+}
+
+/// The one for whom a fork server takes requests.
+#[derive(Debug)]
+enum Owner {
+    /// Its end of file ends the fork server, after its last session.
+    Descriptor(OwnedFd),
+    /// One session alone is wanted, until this time.
+    One(Instant),
 }
 
 /// The reason why a process can serve no session now.
@@ -72,6 +80,8 @@ pub struct Accepted {
     link: OwnedFd,
     descriptors: Vec<OwnedFd>,
     request: Vec<u8>,
+    /// The file with the rest of a branch, and descriptors of its interpreter.
+    branch: Option<(OwnedFd, Vec<RawFd>)>,
 }
 
 impl ForkServer {
@@ -80,6 +90,18 @@ impl ForkServer {
     /// # Errors
     /// The system refuses.
     pub fn new(listener: OwnedFd, owner: OwnedFd, servers: Vec<(Pid, OwnedFd)>) -> Result<Self, Errno> {
+        Self::of(listener, Owner::Descriptor(owner), servers)
+    }
+
+    /// Takes one request, up to this time.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn for_one(listener: OwnedFd, until: Instant) -> Result<Self, Errno> {
+        Self::of(listener, Owner::One(until), Vec::new())
+    }
+
+    fn of(listener: OwnedFd, owner: Owner, servers: Vec<(Pid, OwnedFd)>) -> Result<Self, Errno> {
         let mut mask = SigSet::thread_get_mask()?;
         // They stay blocked while a process starts anew.
         Events::signals().iter().for_each(|signal| mask.remove(signal));
@@ -98,8 +120,12 @@ impl ForkServer {
 
     /// The socket that listens, the owner, and the servers, for the program that takes this one's place.
     #[must_use]
-    pub fn into_parts(self) -> (Option<OwnedFd>, OwnedFd, Vec<(Pid, OwnedFd)>) {
-        (self.listener, self.owner, self.servers)
+    pub fn into_parts(self) -> (Option<OwnedFd>, Option<OwnedFd>, Vec<(Pid, OwnedFd)>) {
+        let owner = match self.owner {
+            Owner::Descriptor(owner) => Some(owner),
+            Owner::One(_) => None,
+        };
+        (self.listener, owner, self.servers)
     }
 
     /// The mask of signals from before [`Self::new`], without those that it blocks.
@@ -136,9 +162,19 @@ impl ForkServer {
                 match fork() {
                     Ok(0) => {
                         let request = self.buffer[..count].to_vec();
-                        return Ok(End::Forked(Box::new(Accepted { link, descriptors, request })));
+                        return Ok(End::Forked(Box::new(Accepted {
+                            link,
+                            descriptors,
+                            request,
+                            branch: None,
+                        })));
                     }
-                    Ok(server) => self.servers.push((Pid::from_raw(server), link)),
+                    Ok(server) => {
+                        self.servers.push((Pid::from_raw(server), link));
+                        if let Owner::One(_) = self.owner {
+                            self.retire();
+                        }
+                    }
                     Err(errno) => refuse(&link, &format!("it cannot fork ({})", errno.desc())),
                 }
                 self.buffer[..count].fill(0);
@@ -157,24 +193,30 @@ impl ForkServer {
 
     fn wait(&mut self) -> Result<(), Errno> {
         let is_paused = self.paused_until.is_some_and(|until| Instant::now() < until);
-        let waits_for_owner = self.listener.is_some();
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        // A terminal is read by others, too: only its end counts.
-        let of_owner = if self.owner.is_terminal() { PollFlags::empty() } else { PollFlags::POLLIN };
-        fds.extend(waits_for_owner.then(|| PollFd::new(self.owner.as_fd(), of_owner)));
+        let (owner, until) = match &self.owner {
+            _ if self.listener.is_none() => (None, None),
+            Owner::Descriptor(owner) => (Some(owner), None),
+            Owner::One(until) => (None, Some(*until)),
+        };
+        fds.extend(owner.map(|owner| {
+            // A terminal is read by others, too: only its end counts.
+            let events = if owner.is_terminal() { PollFlags::empty() } else { PollFlags::POLLIN };
+            PollFd::new(owner.as_fd(), events)
+        }));
         let listener = self.listener.iter().filter(|_| !is_paused);
         fds.extend(listener.map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
         fds.extend(self.connected.iter().map(|(link, _)| PollFd::new(link.as_fd(), PollFlags::POLLIN)));
         let requests = self.connected.iter().map(|(_, since)| *since + REQUEST_LIMIT);
-        let deadline = requests.chain(self.paused_until.filter(|_| is_paused)).min();
+        let deadline = requests.chain(self.paused_until.filter(|_| is_paused)).chain(until).min();
         match poll(&mut fds, sys::timeout_until(deadline)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
-        let owner_is_gone = waits_for_owner
-            && fds[1].any().unwrap_or(false)
-            && !matches!(nix::unistd::read(&self.owner, &mut [0; 64]), Ok(1..));
-        if owner_is_gone {
+        let owner_is_gone = owner.is_some_and(|owner| {
+            fds[1].any().unwrap_or(false) && !matches!(nix::unistd::read(owner, &mut [0; 64]), Ok(1..))
+        });
+        if owner_is_gone || until.is_some_and(|until| Instant::now() >= until) {
             self.retire();
         }
         Ok(())
@@ -270,16 +312,24 @@ fn word_of_status(status: i32) -> [u8; 5] {
 }
 
 impl Accepted {
+    /// The server is that of a branch, for whose interpreter these descriptors stay open. This file is the rest of what it has from its
+    /// origin.
+    #[must_use]
+    pub fn of_branch(self, saved: OwnedFd, descriptors: Vec<RawFd>) -> Self {
+        Self { branch: Some((saved, descriptors)), ..self }
+    }
+
     /// Makes this process the server that the guard wants, up to the guard's word. None: the guard starts one itself.
     /// `check` says why an interpreter like this one cannot serve a session with these variables.
     pub(in crate::worker) fn enter(
         self,
         check: impl FnOnce(&Environment) -> Option<String>,
     ) -> Option<Entered> {
-        let Self { link, descriptors, request } = self;
-        let kept: Vec<RawFd> = descriptors.iter().chain([&link]).map(|fd| fd.as_raw_fd()).collect();
-        close_all_but(kept);
-        let begun = Wanted::decode(&request).and_then(|wanted| {
+        let Self { link, descriptors, request, branch } = self;
+        let (saved, of_interpreter) = branch.unzip();
+        let own = descriptors.iter().chain([&link]).chain(&saved).map(|fd| fd.as_raw_fd());
+        close_descriptors(&own.chain(of_interpreter.unwrap_or_default()).collect::<Vec<_>>());
+        let begun = Wanted::decode(&request, saved.is_some()).and_then(|wanted| {
             let in_words = |errno: Errno| errno.desc().to_owned();
             take_place(&link, &descriptors).map_err(in_words)?;
             check(&wanted.environment).map_or(Ok(()), Err)?;
@@ -291,7 +341,7 @@ impl Accepted {
         let forwarding = ForwardFlag::of(descriptors.next()?.as_fd()).ok()?;
         let host = Settings::host(&environment).unwrap_or_default();
         let above = Above::of_forked(guard, host, forwarding);
-        Some(Entered { control_dir, environment, ready: descriptors.next(), above, link })
+        Some(Entered { control_dir, environment, ready: descriptors.next(), above, link, saved })
     }
 }
 
@@ -302,6 +352,8 @@ pub(in crate::worker) struct Entered {
     pub(in crate::worker) ready: Option<OwnedFd>,
     pub(in crate::worker) above: Above,
     pub(in crate::worker) link: OwnedFd,
+    /// The file with the rest of a branch.
+    pub(in crate::worker) saved: Option<OwnedFd>,
 }
 
 /// Tells the guard the status of this process, which ends now. The fork server tells it too, unless it was killed.
@@ -332,8 +384,10 @@ fn begin(link: &OwnedFd) -> Result<Pid, Errno> {
     if &word[..count] == GO { Ok(guard) } else { Err(Errno::ECONNRESET) }
 }
 
-/// Closes the descriptors of the fork server, and of sessions that it has forked before.
-fn close_all_but(mut kept: Vec<RawFd>) {
+/// Closes all descriptors from 3 on but these: those of a server in an interpreter that was forked from it, or those of the fork server
+/// and of other sessions in a server.
+pub fn close_descriptors(kept: &[RawFd]) {
+    let mut kept = kept.to_vec();
     kept.sort_unstable();
     let mut first = 3;
     for fd in kept {
@@ -360,9 +414,4 @@ fn close_range(first: RawFd, last: RawFd) {
             unsafe { libc::close(fd) };
         });
     }
-}
-
-/// Closes everything from 3 on: for an interpreter that was forked from a server.
-pub fn close_servers_descriptors() {
-    close_range(3, RawFd::MAX);
 }

@@ -90,7 +90,7 @@ pub(super) fn unpack(from: &mut File, root: &Path, promised: &Directory) -> io::
 }
 
 /// Removes what is in a directory.
-pub(super) fn empty(root: &Path) {
+pub(in crate::worker) fn empty(root: &Path) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
         // What cannot be removed stays.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::libc;
 use serde::Serialize;
 
-use super::{Events, Exit, Interpreter, Server, Supervisor, directory};
+use super::{ControlError, Description, Events, Exit, Interpreter, Server, Supervisor, directory};
 use crate::error::with_causes;
 use crate::protocol::Outcome;
 use crate::saved::{self, Contents, DIRECTORY, Directory, HISTORY, Header, STATE, Saved};
@@ -41,39 +42,19 @@ impl Server<'_> {
         let description = session.describe();
         contents.left_out.extend(description.pid.map(programs).unwrap_or_default());
         let path = self.control.path().join(file);
-        let root = PathBuf::from(&self.facts.fs_root);
-        let packed = match has_directory.then(|| self.pack(&root, &path, &mut contents.left_out)).transpose()
-        {
+        let packed = match has_directory.then(|| self.pack(&path, &mut contents.left_out)).transpose() {
             Ok(packed) => packed,
-            Err(error) => {
-                return Ok(CallReport {
-                    answer: report.answer,
-                    ..CallReport::refused(format!("cannot pack {}: {error}", root.display()))
-                });
-            }
+            Err(fault) => return Ok(CallReport { answer: report.answer, ..CallReport::refused(fault) }),
         };
         let header = Header {
-            language: self.facts.language.clone(),
-            version: description.version,
-            worker_version: env!("CARGO_PKG_VERSION").to_owned(),
-            saved_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
-            cwd: description.cwd.unwrap_or_else(|| root.clone()),
-            fs_root: root,
-            execution_count: self.execution_count,
             answer: report.answer.clone().unwrap_or_else(|| self.answer.clone()),
-            root_tools: self.facts.root_tools.clone(),
             contents,
             directory: packed.as_ref().map(|(_, directory)| *directory),
-            parts: Vec::new(),
+            ..self.header(description)
         };
         let contents = header.contents.clone();
-        let (history, lines) = self.history.of_session();
-        let state = session.state_file();
-        let mut parts = vec![(STATE, state, 0..bytes), (HISTORY, history, lines)];
-        if let Some((archive, _)) = &packed {
-            parts.push((DIRECTORY, archive, 0..archive.metadata().map_or(0, |metadata| metadata.len())));
-        }
-        match saved::write(&path, header, &parts) {
+        let parts = [(STATE, session.state_file(), 0..bytes)].into_iter().chain(self.parts(packed.as_ref()));
+        match saved::write(&path, header, &parts.collect::<Vec<_>>()) {
             Ok(bytes) => tell(&mut report, file, bytes, &contents)?,
             Err(error) => {
                 report = CallReport { answer: report.answer, ..CallReport::refused(with_causes(&error)) };
@@ -84,27 +65,63 @@ impl Server<'_> {
         Ok(report)
     }
 
-    /// Packs the session's directory into a file without a name, beside the one that will have it if that can be.
-    fn pack(
-        &self,
-        root: &Path,
-        beside: &Path,
-        left_out: &mut BTreeMap<String, String>,
-    ) -> io::Result<(File, Directory)> {
-        if root == self.control.path() {
-            return Err(io::Error::other("it is the control directory"));
+    /// The header of a file with this session.
+    pub(super) fn header(&self, description: Description) -> Header {
+        let root = PathBuf::from(&self.facts.fs_root);
+        Header {
+            language: self.facts.language.clone(),
+            version: description.version,
+            worker_version: env!("CARGO_PKG_VERSION").to_owned(),
+            saved_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            cwd: description.cwd.unwrap_or_else(|| root.clone()),
+            fs_root: root,
+            execution_count: self.execution_count,
+            answer: self.answer.clone(),
+            root_tools: self.facts.root_tools.clone(),
+            contents: Contents::default(),
+            directory: None,
+            parts: Vec::new(),
         }
-        let file = file_without_name(beside.parent().unwrap_or(root))?;
-        directory::pack(root, self.control.path(), &file, left_out).map(|packed| (file, packed))
     }
 
-    /// Unpacks the directory of a saved session, if it has one. True if it has.
-    fn unpack(&self, saved: &Saved) -> io::Result<bool> {
-        let Some(promised) = &saved.header().directory else { return Ok(false) };
+    /// The parts of a file with this session that are not its interpreter's.
+    pub(super) fn parts<'a>(
+        &'a self,
+        packed: Option<&'a (File, Directory)>,
+    ) -> impl Iterator<Item = (&'static str, &'a File, Range<u64>)> {
+        let (history, lines) = self.history.of_session();
+        let archive = packed.map(|(archive, _)| {
+            (DIRECTORY, archive, 0..archive.metadata().map_or(0, |metadata| metadata.len()))
+        });
+        [(HISTORY, history, lines)].into_iter().chain(archive)
+    }
+
+    /// Packs the session's directory into a file without a name, beside the one that will have it if that can be.
+    ///
+    /// # Errors
+    /// The reason, in words.
+    pub(super) fn pack(
+        &self,
+        beside: &Path,
+        left_out: &mut BTreeMap<String, String>,
+    ) -> Result<(File, Directory), String> {
         let root = Path::new(&self.facts.fs_root);
-        let mut archive = file_without_name(root)?;
-        saved.copy_part(DIRECTORY, &archive).map_err(io::Error::other)?;
-        directory::unpack(&mut archive, root, promised).map(|()| true)
+        let mut pack = || {
+            if root == self.control.path() {
+                return Err(io::Error::other("it is the control directory"));
+            }
+            let file = file_without_name(beside.parent().unwrap_or(root))?;
+            directory::pack(root, self.control.path(), &file, left_out).map(|packed| (file, packed))
+        };
+        pack().map_err(|error| format!("cannot pack {}: {error}", root.display()))
+    }
+
+    /// Goes on with the history and the number of calls of another session.
+    pub(super) fn adopt(&mut self, saved: &Saved, history: &(File, Option<u64>)) -> Result<(), ControlError> {
+        self.execution_count = saved.header().execution_count;
+        // The line of the next request says which worker goes on.
+        self.history_session = Some(self.facts.clone());
+        self.history.append_loaded(&history.0, history.1.unwrap_or(0))
     }
 
     /// Goes on with a saved session.
@@ -124,7 +141,7 @@ impl Server<'_> {
         if let Some(fault) = self.unfit(header, &session.describe().version) {
             return Ok(CallReport::refused(format!("cannot load {}: {fault}", path.display())));
         }
-        let is_unpacked = match self.unpack(&saved) {
+        let is_unpacked = match unpack(&saved, Path::new(&self.facts.fs_root)) {
             Ok(is_unpacked) => is_unpacked,
             Err(error) => {
                 return Ok(CallReport::refused(format!(
@@ -135,12 +152,10 @@ impl Server<'_> {
             }
         };
         let (cwd, mut notice) = self.place(header);
-        let history =
-            match memory_file().map(|lines| saved.copy_part(HISTORY, &lines).map(|bytes| (lines, bytes))) {
-                Ok(Ok(history)) => history,
-                Ok(Err(error)) => return Ok(CallReport::refused(with_causes(&error))),
-                Err(error) => return Err(Exit::failed(error)),
-            };
+        let history = match history(&saved)? {
+            Ok(history) => history,
+            Err(fault) => return Ok(CallReport::refused(fault)),
+        };
         let mut report = session.load(&saved, &cwd, meanwhile, events)?;
         if report.outcome != Outcome::Ok {
             if is_unpacked {
@@ -148,17 +163,14 @@ impl Server<'_> {
             }
             return Ok(report);
         }
-        self.execution_count = header.execution_count;
         report.answer.get_or_insert_with(|| header.answer.clone());
         let bytes = header.parts.iter().map(|part| part.bytes).sum();
         let mut contents = Contents { counts: header.contents.counts.clone(), ..Contents::default() };
         contents.left_out = report.saved.take().unwrap_or_default().1.left_out;
         tell(&mut report, file, bytes, &contents)?;
-        if let Err(error) = self.history.append_loaded(&history.0, history.1.unwrap_or(0)) {
+        if let Err(error) = self.adopt(&saved, &history) {
             notice.push(format!("the history lacks the saved session's calls: {}", with_causes(&error)));
         }
-        // The line of this request says which worker goes on with them.
-        self.history_session = Some(self.facts.clone());
         report.hint =
             report.hint.into_iter().chain(notice).reduce(|hint, notice| format!("{hint}; {notice}"));
         Ok(report)
@@ -199,6 +211,21 @@ impl Server<'_> {
     }
 }
 
+/// The history of a saved session, in memory, and its size. Inner `Err`: the reason, in words.
+pub(super) fn history(saved: &Saved) -> Result<Result<(File, Option<u64>), String>, Exit> {
+    let lines = memory_file().map_err(Exit::failed)?;
+    let copied = saved.copy_part(HISTORY, &lines).map_err(|error| with_causes(&error));
+    Ok(copied.map(|bytes| (lines, bytes)))
+}
+
+/// Unpacks the directory of a saved session, if it has one. True if it has.
+pub(in crate::worker) fn unpack(saved: &Saved, root: &Path) -> io::Result<bool> {
+    let Some(promised) = &saved.header().directory else { return Ok(false) };
+    let mut archive = file_without_name(root)?;
+    saved.copy_part(DIRECTORY, &archive).map_err(io::Error::other)?;
+    directory::unpack(&mut archive, root, promised).map(|()| true)
+}
+
 /// A file without a name in a directory, or in memory where the file system has none.
 fn file_without_name(dir: &Path) -> io::Result<File> {
     let mut options = File::options();
@@ -215,7 +242,7 @@ fn tell(report: &mut CallReport, file: &Path, bytes: u64, contents: &Contents) -
 }
 
 /// The programs below the interpreter, which no file can have.
-fn programs(interpreter: nix::unistd::Pid) -> BTreeMap<String, String> {
+pub(super) fn programs(interpreter: nix::unistd::Pid) -> BTreeMap<String, String> {
     let name = |pid| {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
         Some((format!("process {pid} ({})", name.trim_end()), "it is a running program".to_owned()))

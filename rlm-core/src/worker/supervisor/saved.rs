@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -15,6 +16,9 @@ use crate::protocol::{Outcome, State};
 use crate::saved::{STATE, Saved};
 use crate::worker::interpreter::CallReport;
 
+/// Time limit of a branch: functions of the session run before a fork.
+const BRANCH_LIMIT: Duration = Duration::from_secs(5);
+
 impl<I: Interpreter> Supervisor<I> {
     /// Takes the state of the session, which goes on. It is in the first bytes of [`Self::state_file`] if the report has
     /// [`CallReport::saved`]. `meanwhile` as in [`Self::execute`].
@@ -23,6 +27,19 @@ impl<I: Interpreter> Supervisor<I> {
     /// [`Exit`] as soon as the worker has to end.
     pub fn save(&mut self, meanwhile: &mut dyn FnMut(), events: &Events) -> Result<CallReport, Exit> {
         self.perform(&Request::Save, self.exec_timeout, meanwhile, events)
+    }
+
+    /// Has the session leave a copy of itself: see [`Interpreter::send_branch`]. `meanwhile` as in [`Self::execute`].
+    ///
+    /// # Errors
+    /// [`Exit`] as soon as the worker has to end.
+    pub fn branch(
+        &mut self,
+        (name, saved): (&str, &File),
+        meanwhile: &mut dyn FnMut(),
+        events: &Events,
+    ) -> Result<CallReport, Exit> {
+        self.perform(&Request::Branch { name, saved }, Some(BRANCH_LIMIT), meanwhile, events)
     }
 
     /// The file in memory that has a state.

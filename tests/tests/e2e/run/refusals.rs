@@ -1,8 +1,10 @@
 //! Errors, which are reported before a model is asked anything, if that is possible.
 
 use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::process::Command;
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, getsockname, socket};
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use rlm_tests::{Place, program};
 
@@ -105,9 +107,10 @@ fn a_server_that_refuses_tools_is_asked_without_them_and_that_is_said_once() {
 #[test]
 fn a_server_that_is_not_there_or_too_slow_is_named_with_what_to_do() {
     let place = Place::new();
-    let nobody = ScriptedModel::start([]);
-    let address = nobody.base_url();
-    drop(nobody.finish());
+    // The socket has the port for as long as it is there, and does not listen.
+    let nobody = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(nobody.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
+    let address = format!("http://{}/v1", getsockname::<SockaddrIn>(nobody.as_raw_fd()).unwrap());
     let server = ["--model", "m", "--base-url", &address, "--max-retries", "1"];
     let output = place.rlm(&[&["run"], &server[..], &["--context", "", "Why?"]].concat()).output().unwrap();
     let words = text(&output.stderr);

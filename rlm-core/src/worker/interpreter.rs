@@ -1,6 +1,7 @@
 //! The interpreter that a language provides, as the [supervisor](super::supervisor) drives it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,8 +12,12 @@ use nix::unistd::Pid;
 use super::events::Events;
 use super::exit::Exit;
 use super::process::Process;
+use super::resources::ResourceLimits;
+use super::settings::{Environment, Settings};
 use crate::json::JsonText;
-use crate::protocol::{Answer, Exception, Execute, Outcome, PROTOCOL_VERSION, Response, State, Truncated};
+use crate::protocol::{
+    Answer, Context, Exception, Execute, Outcome, PROTOCOL_VERSION, Response, State, Truncated,
+};
 use crate::saved::Contents;
 
 /// A language's interpreter: how it is started, what it is sent, how its report is read and how it is stopped.
@@ -303,4 +308,47 @@ pub struct Description {
     pub cwd: Option<PathBuf>,
     /// True if the session has `FINAL` and `FINAL_VAR`.
     pub has_final_functions: bool,
+}
+
+/// A worker program: its command line, and the language that it serves.
+pub trait Program: Default {
+    /// Name of the program.
+    const NAME: &'static str;
+    /// Text of `--help`.
+    const USAGE: &'static str;
+
+    /// Interpreter of the language.
+    type Interpreter: Interpreter;
+
+    /// Takes an option `--NAME VALUE` of this program only. Returns false if the program does not have that option.
+    fn option(&mut self, name: &str, value: impl FnOnce() -> Option<OsString>) -> bool {
+        let _ = (name, value);
+        false
+    }
+
+    /// The name of a fork server or a branch for such a session, and variables for the server that it forks.
+    fn fork_server(&self, environment: &Environment) -> Option<(String, Vec<(&'static str, OsString)>)> {
+        let _ = environment;
+        None
+    }
+
+    /// The files and directories that the language needs, besides those of the system: its interpreter's.
+    ///
+    /// # Errors
+    /// [`Exit::Failed`] names the setting that cannot be used.
+    fn needs(&mut self, environment: &Environment, programs: &Path) -> Result<Vec<PathBuf>, Exit>;
+
+    /// Creates the configuration of a session that begins with this answer, and whose processes run under the limits of
+    /// `resource_limits`.
+    ///
+    /// # Errors
+    /// [`Exit::Failed`] names the setting that cannot be used.
+    fn configure(
+        self,
+        environment: &Environment,
+        settings: Settings,
+        context: Context,
+        answer: Answer,
+        resource_limits: ResourceLimits,
+    ) -> Result<<Self::Interpreter as Interpreter>::Config, Exit>;
 }

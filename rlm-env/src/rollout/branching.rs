@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rlm_core::error::with_causes;
+use tokio::sync::Mutex;
 
 use super::config::{Control, RolloutConfig, RolloutResult};
 use super::driver::{End, RolloutDriver};
 use super::host::{Host, Parts};
-use super::prefix::Prefix;
+use super::prefix::{Kept, Prefix};
+use crate::session::SessionError;
 use crate::terms::StopReason;
 
 impl Host {
@@ -60,7 +62,9 @@ impl Parts {
 async fn keep(driver: &mut RolloutDriver<'_>, begun: Instant) -> Result<Prefix, String> {
     // A working directory of somebody else is shared by all that work there.
     let has_directory = driver.config.working_dir.is_none();
-    let (state, _) = driver.session.hand_on(has_directory).await.map_err(|error| with_causes(&error))?;
+    let in_words = |error: SessionError| with_causes(&error);
+    let (state, _) = driver.session.hand_on(has_directory).await.map_err(in_words)?;
+    let session = Kept::of(&mut driver.session, has_directory).await.map_err(in_words)?.map(Mutex::new);
     Ok(Prefix {
         id: driver.config.id.clone(),
         turns: driver.conversation.turn(),
@@ -73,5 +77,6 @@ async fn keep(driver: &mut RolloutDriver<'_>, begun: Instant) -> Result<Prefix, 
         left: driver.registered.ledger.snapshot().left,
         time_left: driver.config.timeout().map(|limit| limit.saturating_sub(begun.elapsed())),
         state,
+        session,
     })
 }

@@ -207,10 +207,11 @@ impl<'a> Setup<'a, '_> {
             clock: call_clock,
             ..SessionConfig::new(host.worker(config.language), self.working_dir(workspace))
         };
-        let mut session = Session::start(session).await.map_err(|error| with_causes(&error))?;
-        if let Some(prefix) = prefix {
-            session.take_over(&prefix.state).await.map_err(|error| with_causes(&error))?;
-        }
+        let session = match prefix {
+            Some(prefix) => prefix.begin(session).await,
+            None => Session::start(session).await,
+        };
+        let session = session.map_err(|error| with_causes(&error))?;
         let interceptor = self.interceptor(&registered).map_err(|error| with_causes(&error))?;
         let started = self.started(registered.registration.tools.clone(), Some(files));
         self.log.add(Event::RolloutStarted(started));

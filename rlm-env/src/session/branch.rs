@@ -1,7 +1,7 @@
 //! Sessions that go on twice.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Outcome, Response};
@@ -70,8 +70,22 @@ impl Session {
         Ok(Branch { session, is_forked: false, response })
     }
 
+    /// A fork of this session that waits, with a copy of its directory in this empty one. None: it cannot be forked.
+    pub(crate) async fn fork_for_later(&mut self, copy: Option<&Path>) -> Result<Option<Self>, SessionError> {
+        let mut config = SessionConfig {
+            control_dir: None,
+            clock: CallClock::default(),
+            output: None,
+            ..self.config.clone()
+        };
+        if let Some(copy) = copy {
+            config.fs_root = copy.to_owned();
+        }
+        Ok(self.fork(config, copy.is_some()).await?.ok().map(|branch| branch.session))
+    }
+
     /// Begins another session as a fork of this one. Inner `Err`: the reason why it cannot be, in words.
-    async fn fork(
+    pub(crate) async fn fork(
         &mut self,
         config: SessionConfig,
         directory: bool,

@@ -100,7 +100,7 @@ fn serve(
     }
 }
 
-/// What a branch has of its origin besides its memory.
+/// The parts of the origin that a branch has besides its memory.
 struct Branching {
     /// Name of the process.
     name: CString,

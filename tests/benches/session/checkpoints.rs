@@ -49,16 +49,18 @@ pub(crate) fn bench(table: &mut Table) {
     let took = took.min().unwrap_or_default();
     let judged = Limit::AtMost(50.0).judge(took.as_secs_f64() * 1000.0, " ms");
     table.row("a cell that ends its interpreter, until the session goes on", "", &time(took), "", &judged);
-    for (language, limit) in [(Language::bash(), 15.0), (Language::python(), 12.0)] {
-        let took = branch(&language);
+    let texts = "x = [str(number) for number in range(150_000)]";
+    let large = "x=$(head -c 10000000 /dev/zero | tr '\\0' a)";
+    for (language, state, code, limit) in [
+        (Language::bash(), "a small state", "x=1", 15.0),
+        (Language::bash(), "10 MB in one variable", large, 15.0),
+        (Language::python(), "a small state", "x = 1", 12.0),
+        (Language::python(), "10 MB of texts", texts, 12.0),
+    ] {
+        let took = branch(&language, code);
         let judged = Limit::AtMost(limit).judge(took.as_secs_f64() * 1000.0, " ms");
-        table.row(
-            &format!("a branch in {}, to its first answer", language.name()),
-            "",
-            &time(took),
-            "",
-            &judged,
-        );
+        let what = format!("a branch in {} with {state}, to its first answer", language.name());
+        table.row(&what, "", &time(took), "", &judged);
     }
 }
 
@@ -85,11 +87,11 @@ fn children() -> Duration {
     user + system
 }
 
-fn branch(language: &Language) -> Duration {
+fn branch(language: &Language, code: &str) -> Duration {
     let dir = tempfile::tempdir().unwrap();
     Runtime::new().unwrap().block_on(async {
         let mut session = Session::start(language.session_config(&dir)).await.unwrap();
-        session.execute("x=1").await.unwrap();
+        session.execute(code).await.unwrap();
         let mut least = Duration::MAX;
         for _ in 0..ROUNDS {
             let begun = Instant::now();

@@ -54,11 +54,11 @@ async fn a_search_runs_each_beginning_once_and_finds_what_whole_rollouts_find() 
                 warm.push(prefix.unwrap());
             }
         }
-        let [warm] = &warm[..] else { panic!("{} are warm", warm.len()) };
-        assert_eq!((warm.id(), warm.turns()), ("way-5", 2));
+        let [prefix_of_five] = &warm[..] else { panic!("{} are warm", warm.len()) };
+        assert_eq!((prefix_of_five.id(), prefix_of_five.turns()), ("way-5", 2));
         let mut found = Vec::new();
         for way in 1..=8 {
-            let result = stage.run(config(&format!("end-{way}"), Some(warm)).0).await;
+            let result = stage.run(config(&format!("end-{way}"), Some(prefix_of_five)).0).await;
             assert_eq!(
                 (result.stop_reason, result.metrics.root_llm_turns),
                 (StopReason::Answered, 1),
@@ -74,9 +74,30 @@ async fn a_search_runs_each_beginning_once_and_finds_what_whole_rollouts_find() 
         let whole = stage.run(config("whole", None).0).await;
         assert_eq!(found, [whole.answer.unwrap()]);
         assert_eq!(found[0].split_whitespace().collect::<Vec<_>>(), ["57", "yes", "tried", "5"]);
-        drop(prefix);
+        drop((prefix, warm));
         stage.end().await;
     }
+}
+
+#[tokio::test]
+async fn attempts_in_python_have_all_that_is_in_memory() {
+    let python = |code: &str| call(ReplLanguage::Python, code);
+    let end =
+        python("answer['content'] = f'{next(lines)} {lock.locked()} {f.read()}'; answer['ready'] = True");
+    let first = "import threading; lock = threading.Lock(); lock.acquire(); lines = (n for n in range(9)); next(lines)\n\
+        _ = open('file', 'w').write('abc'); f = open('file'); f.read(1); llm_query";
+    let stage = Stage::new([python(first), end.clone(), end]).await;
+    let config = |id: &str, prefix: Option<Arc<Prefix>>| RolloutConfig {
+        language: ReplLanguage::Python,
+        prefix,
+        ..stage.rollout(id).0
+    };
+    let (_, prefix) = begin(&stage, config("root", None), 1).await;
+    for id in ["one", "other"] {
+        ended(&stage.run(config(id, prefix.clone())).await, StopReason::Answered, "1 True bc");
+    }
+    drop(prefix);
+    stage.end().await;
 }
 
 #[tokio::test]

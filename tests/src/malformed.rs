@@ -1,7 +1,7 @@
 //! Input that is not a request, and the answer to it.
 
 /// Bytes as [`latin_1`] reads them, the `seq` of the answer, and a part of its hint.
-pub const MALFORMED: [(&str, i64, &str); 21] = [
+pub const MALFORMED: [(&str, i64, &str); 22] = [
     ("{\"code\": tru, \"seq\": 9}", 9, "request is not valid JSON"),
     ("{\"code\": 'x', \"seq\": 9}", 9, "request is not valid JSON"),
     ("hello", -1, "found \"hello"),
@@ -19,8 +19,9 @@ pub const MALFORMED: [(&str, i64, &str); 21] = [
     (
         "{\"op\": \"dance\", \"seq\": 3}",
         3,
-        "unknown op `dance`: expected `execute`, `reset`, `set`, `complete`, `info`, `save` or `load`",
+        "unknown op `dance`: expected `execute`, `reset`, `set`, `complete`, `info`, `save`, `load` or `branch`",
     ),
+    ("{\"op\": \"branch\", \"seq\": 3}", 3, "no field `name`, a name of 1 to 107 bytes"),
     ("{\"op\": 1, \"seq\": 3}", 3, "field `op` is the number 1"),
     ("{\"code\": \":\", \"timeout\": -1, \"seq\": 3}", 3, "field `timeout` is the number -1"),
     ("{\"code\": \":\", \"max_output_bytes\": \"x\", \"seq\": 3}", 3, "field `max_output_bytes` is a string"),

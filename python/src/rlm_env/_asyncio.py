@@ -15,7 +15,7 @@ from ._errors import StartError, UsageError
 from ._files import PrivateDirectory
 from ._link import now
 from ._models import Spending
-from ._session import BaseSession, handed_on, new_name
+from ._session import BaseSession, can_branch, handed_on, new_name
 from ._tool_server import ToolServer
 
 
@@ -116,7 +116,7 @@ class AsyncSession(BaseSession):
         Raises BranchError if the state cannot be handed on; nothing is left of the branch then.
         """
         name = new_name()
-        forked = await self._call(self._core.branch(name, directory is not None))
+        forked = can_branch(await self._call(self._core.branch(name, directory is not None)))
         if forked.outcome == "ok":
             branch: AsyncSession = self._new_branch(directory, name)
             try:

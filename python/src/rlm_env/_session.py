@@ -24,6 +24,13 @@ def new_name() -> str:
     return f"rlm-branch-{os.urandom(16).hex()}"
 
 
+def can_branch(forked: Response) -> Response:
+    """The response to `branch`. Raises BranchError if the request itself has ended the state."""
+    if forked.state != "kept":
+        raise BranchError(f"the session cannot branch: {forked.hint}")
+    return forked
+
+
 def handed_on(response: Response) -> Response:
     """The response to a save or load. Raises BranchError if it has not succeeded."""
     if response.outcome != "ok":

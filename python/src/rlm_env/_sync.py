@@ -15,7 +15,7 @@ from ._errors import StartError, UsageError
 from ._files import PrivateDirectory
 from ._link import now
 from ._models import Spending
-from ._session import BaseSession, handed_on, new_name
+from ._session import BaseSession, can_branch, handed_on, new_name
 from ._tool_server import ThreadedToolServer
 
 
@@ -115,7 +115,7 @@ class Session(BaseSession):
         Raises BranchError if the state cannot be handed on; nothing is left of the branch then.
         """
         name = new_name()
-        forked = self._call(self._core.branch(name, directory is not None))
+        forked = can_branch(self._call(self._core.branch(name, directory is not None)))
         if forked.outcome == "ok":
             branch: Session = self._new_branch(directory, name)
             try:

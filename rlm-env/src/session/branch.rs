@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rlm_core::error::with_causes;
-use rlm_core::protocol::{Outcome, Response};
+use rlm_core::protocol::{Outcome, Response, State};
 
 use super::error::io_error;
 use super::{CallClock, Session, SessionConfig, SessionError};
@@ -95,6 +95,10 @@ impl Session {
         let name = format!("rlm-branch-{}", random.trim());
         self.ask(serde_json::json!({"op": "branch", "name": name, "directory": directory}));
         let response = self.response_within(self.state_limit()).await?;
+        if response.state != State::Kept {
+            // There is nothing to hand on.
+            return Err(SessionError::Branch(response.hint.unwrap_or_default()));
+        }
         if response.outcome != Outcome::Ok {
             return Ok(Err(response.hint.unwrap_or_default()));
         }

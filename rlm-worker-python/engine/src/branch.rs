@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -25,8 +26,8 @@ use rlm_worker_python::fork_server::open_listener;
 use rlm_worker_python::wire::{Branch, LOST_STATUS};
 use rlm_worker_python::{Forking, Place, PythonWorker};
 
-use crate::descriptors::{ClosedFile, disconnect, open_descriptors, silence};
-use crate::fork::{self, Leaving};
+use crate::descriptors::{ClosedFile, disconnect, open_database, open_descriptors, silence};
+use crate::fork::{self, Leaving, thread_count};
 use crate::forked::{self, Beginning, Served, fork_interpreter};
 use crate::pipes;
 use crate::signals::{self, Dispositions};
@@ -38,7 +39,17 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// The reason why there is none.
-pub(crate) fn leave(session: &mut (dyn Served + 'static), wanted: &Branch) -> Result<(), String> {
+pub(crate) fn leave(
+    session: &mut (dyn Served + 'static),
+    wanted: &Branch,
+    root: &Path,
+) -> Result<(), String> {
+    if let Some(database) = open_database() {
+        return Err(format!(
+            "a database of SQLite is open, {}, and would not survive it",
+            database.display()
+        ));
+    }
     let listener = open_listener(&wanted.name).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => format!("the name {} is in use", wanted.name),
         _ => format!("cannot listen at the name {}: {error}", wanted.name),
@@ -46,12 +57,19 @@ pub(crate) fn leave(session: &mut (dyn Served + 'static), wanted: &Branch) -> Re
     let saved = pipes::open(&wanted.saved, libc::O_RDONLY).map_err(|error| error.to_string())?;
     let supervisor = getppid();
     let left = fork::leave(supervisor, |leaving| -> Infallible {
-        let served = serve(leaving, supervisor, listener, saved, session);
+        let served = serve(leaving, supervisor, listener, saved, session, root);
         pipes::end_process(served.map_or(LOST_STATUS, |()| 0))
     });
     match left {
         Ok(None) => Ok(()),
         Ok(Some(never)) => match never {},
+        Err(_refused) if thread_count(Pid::this()) > 1 => {
+            Err("threads of a library are alive, and a copy would not have them".to_owned())
+        }
+        Err(Errno::ECHILD) => {
+            Err("the process could not be copied: its copy ended, or a cell has made it a subreaper"
+                .to_owned())
+        }
         Err(errno) => Err(format!("the process could not be copied ({})", errno.desc())),
     }
 }
@@ -63,7 +81,11 @@ fn serve(
     listener: OwnedFd,
     saved: File,
     session: &mut (dyn Served + 'static),
+    root: &Path,
 ) -> io::Result<()> {
+    if leaving.original_has_threads() {
+        return Err(Errno::EDEADLK.into());
+    }
     leaving.become_child()?;
     let name = prctl::get_name()?;
     // Until a worker has come, the branch is a program of its origin, and ends with that.
@@ -78,21 +100,32 @@ fn serve(
     signals::restore(&mask);
     let mut server = ForkServer::for_one(listener, Instant::now() + CONNECT_LIMIT)?;
     leaving.settle()?;
-    let branching =
-        Branching { name, mask, dispositions, files, inherited: inherited.clone(), cwd: Some(cwd) };
+    let branching = Branching {
+        name,
+        mask,
+        dispositions,
+        files,
+        inherited: inherited.clone(),
+        root: root.to_owned(),
+        cwd: Some(cwd),
+    };
     forked::prepare(session, Box::new(branching));
+    let mut saved = Some(saved);
     let fork = || {
         prctl::set_name(BRANCH_PROCESS)?;
         // SAFETY: this is the only thread. Python is prepared for a fork since that of this process.
         let server = Errno::result(unsafe { libc::fork() })?;
         if server != 0 {
             prctl::set_pdeathsig(None)?;
+            // A directory in it is memory.
+            saved = None;
         }
         Ok(server)
     };
     match server.run(|| None, fork)? {
         End::Forked(accepted) => {
             let forking = Forking { fork: fork_interpreter, is_for_the_first: true };
+            let saved = saved.ok_or(Errno::EBADF)?;
             let accepted = accepted.of_branch(saved.into(), inherited);
             serve_forked(PythonWorker::forking(forking), accepted, |_| None)
         }
@@ -110,16 +143,19 @@ struct Branching {
     files: Vec<ClosedFile>,
     /// Descriptors that keep their numbers.
     inherited: Vec<RawFd>,
+    /// The directory of the origin. A copy has copies of the files below.
+    root: PathBuf,
     cwd: Option<File>,
 }
 
 impl Beginning for Branching {
-    fn enter(&mut self, _place: &Place<'_>) -> io::Result<()> {
+    fn enter(&mut self, place: &Place<'_>) -> io::Result<()> {
         close_descriptors(&self.inherited);
         if let Some(cwd) = self.cwd.take() {
             fchdir(cwd)?;
         }
-        self.files.iter().for_each(ClosedFile::reopen);
+        let moved = (place.cwd != self.root).then_some((&*self.root, place.cwd));
+        self.files.iter().for_each(|file| file.reopen(moved));
         self.dispositions.restore();
         Ok(prctl::set_name(&self.name)?)
     }

@@ -12,7 +12,7 @@ use rlm_core::sys::tie_to_parent;
 use rlm_core::worker::descendants::own_bytes;
 use rlm_worker_python::wire::{Announcement, Command, CopySettings, LOST_STATUS};
 
-use crate::descriptors::{ClosedFile, disconnect};
+use crate::descriptors::disconnect;
 use crate::fork::{Leaving, leave};
 use crate::{pipes, signals};
 
@@ -88,7 +88,7 @@ impl Copies {
             // A copy that the kernel takes before others is better than none.
             let _refused = fs::write(OWN_SCORE, score.trim());
         }
-        files.iter().for_each(ClosedFile::reopen);
+        files.iter().for_each(|file| file.reopen(None));
         Command::decode(&bytes)
     }
 }

@@ -1,21 +1,24 @@
 //! The descriptors of a copy of this process: files are opened anew, and connections are closed.
 
 use std::collections::BTreeSet;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::Pid;
 
-/// A file that a copy has closed while it waits, so that the session can lock, run or remove it.
+/// A file or directory that a copy has closed while it waits, so that the session can lock, run or remove it.
 pub(crate) struct ClosedFile {
     fd: RawFd,
     path: CString,
     /// Device and inode.
     file: (u64, u64),
+    is_directory: bool,
     /// Flags of the file, and of the descriptor.
     flags: (i32, i32),
     offset: libc::off_t,
@@ -39,23 +42,48 @@ impl ClosedFile {
                 libc::lseek(fd, 0, libc::SEEK_CUR),
             )
         };
-        is_there.then_some(Self { fd, path, file, flags, offset })
+        let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        is_there.then_some(Self { fd, path, file, is_directory, flags, offset })
     }
 
-    /// Opens the file again. If another one is at its path now, the descriptor stays closed by its other side.
-    pub(crate) fn reopen(&self) {
+    /// Opens the file again, or its copy, if there is one of a directory: of this one, in that one. If another one is at its path now, the
+    /// descriptor stays closed by its other side.
+    pub(crate) fn reopen(&self, copied: Option<(&Path, &Path)>) {
+        let path = Path::new(OsStr::from_bytes(self.path.as_bytes()));
+        let copy = copied.and_then(|(from, to)| {
+            let copy = to.join(path.strip_prefix(from).ok()?);
+            (copy.is_dir() == self.is_directory)
+                .then(|| CString::new(copy.into_os_string().into_vec()).ok())?
+        });
         let close_on_exec = if self.flags.1 & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
         // SAFETY: the path is a live string, the struct plain numbers, and the descriptor that is closed was made here.
         unsafe {
-            let new = libc::open(self.path.as_ptr(), self.flags.0 | libc::O_CLOEXEC | libc::O_NOCTTY);
+            let path = copy.as_ref().unwrap_or(&self.path).as_ptr();
+            let new = libc::open(path, self.flags.0 | libc::O_CLOEXEC | libc::O_NOCTTY);
             if new < 0 {
                 return;
             }
             let mut found = std::mem::zeroed::<libc::stat>();
-            if libc::fstat(new, &raw mut found) == 0 && (found.st_dev, found.st_ino) == self.file {
+            let mut is_it =
+                || libc::fstat(new, &raw mut found) == 0 && (found.st_dev, found.st_ino) == self.file;
+            if copy.is_some() || is_it() {
                 libc::lseek(new, self.offset, libc::SEEK_SET);
                 libc::dup3(new, self.fd, close_on_exec);
             }
+            libc::close(new);
+        }
+    }
+}
+
+/// Gives a file to which no path leads, such as a deleted one, a place of its own in this process.
+fn separate(fd: RawFd, flags: i32) {
+    let path = CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+    // SAFETY: the path is a live string, and the descriptor that is closed was made here.
+    unsafe {
+        let new = libc::open(path.as_ptr(), libc::fcntl(fd, libc::F_GETFL) | libc::O_CLOEXEC);
+        if new >= 0 {
+            libc::lseek(new, libc::lseek(fd, 0, libc::SEEK_CUR), libc::SEEK_SET);
+            libc::dup3(new, fd, flags);
             libc::close(new);
         }
     }
@@ -78,14 +106,17 @@ pub(crate) fn disconnect(kept: &[RawFd]) -> io::Result<Vec<ClosedFile>> {
         if fd <= 2 || fd == closed.as_raw_fd() || kept.contains(&fd) || !is_open {
             continue;
         }
-        let file =
-            if stat.st_mode & libc::S_IFMT == libc::S_IFREG { ClosedFile::of(fd, &stat) } else { None };
+        let kind = stat.st_mode & libc::S_IFMT;
+        let is_file = [libc::S_IFREG, libc::S_IFDIR].contains(&kind);
+        let file = is_file.then(|| ClosedFile::of(fd, &stat)).flatten();
+        // SAFETY: plain integers.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        let flags = if flags & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
         if file.is_some() || is_connection(fd, &stat) {
-            // SAFETY: plain integers.
-            let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
-            let flags = if flags & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
             // SAFETY: plain integers. What the session had there goes on in the process that was copied.
             Errno::result(unsafe { libc::dup3(closed.as_raw_fd(), fd, flags) })?;
+        } else if kind == libc::S_IFREG {
+            separate(fd, flags);
         }
         files.extend(file);
     }
@@ -110,6 +141,17 @@ pub(crate) fn holds_lock() -> bool {
     locks.lines().any(|lock| {
         let mut fields = lock.split_ascii_whitespace().skip_while(|field| *field != "WRITE");
         fields.next().is_some() && fields.next() == Some(&pid)
+    })
+}
+
+/// An open database of SQLite on disk. Its locks, and what the library has read, are those of one process.
+pub(crate) fn open_database() -> Option<PathBuf> {
+    const BEGINNING: &[u8; 16] = b"SQLite format 3\0";
+    open_descriptors().into_iter().filter(|fd| *fd > 2).find_map(|fd| {
+        let mut bytes = [0; 16];
+        // SAFETY: the pointer is to a live buffer of this size. Something else than a file cannot be read at a place.
+        let count = unsafe { libc::pread(fd, bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+        (count == 16 && bytes == *BEGINNING).then(|| fs::read_link(format!("/proc/self/fd/{fd}")).ok())?
     })
 }
 

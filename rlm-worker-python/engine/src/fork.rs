@@ -3,6 +3,7 @@
 //! A copy must not be a child: `os.wait()` in a cell would wait for it. So it is forked by a process that ends at once, and becomes a
 //! child of the supervisor, which is a subreaper. The fork is the C library's: others than Python (BLAS) have handlers there.
 
+use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::time::Duration;
@@ -17,6 +18,9 @@ use crate::{pipes, signals};
 
 /// Longest wait for a copy to be in its place, in milliseconds: a program of the session may stop it.
 const SETTLE_LIMIT: i32 = 1000;
+
+/// Time for threads that end for a fork, in milliseconds.
+const THREAD_LIMIT: i32 = 20;
 
 /// A copy that is not in its place yet.
 pub(crate) struct Leaving {
@@ -56,6 +60,19 @@ pub(crate) fn leave<T>(supervisor: Pid, go_on: impl FnOnce(Leaving) -> T) -> Res
 }
 
 impl Leaving {
+    /// True if the original has more threads than the one that forks: the handlers that libraries have for a fork have run, and have not
+    /// ended them.
+    pub(crate) fn original_has_threads(&self) -> bool {
+        // A thread that has just ended is in the list for a moment.
+        (0..THREAD_LIMIT).all(|_| {
+            let has_threads = thread_count(self.original) > 1;
+            if has_threads {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            has_threads
+        })
+    }
+
     /// The descriptor that has to stay open until the copy has settled.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.settling.as_raw_fd()
@@ -80,6 +97,11 @@ impl Leaving {
     pub(crate) fn settle(mut self) -> io::Result<()> {
         self.settling.write_all(b"+")
     }
+}
+
+/// Number of threads of a process.
+pub(crate) fn thread_count(pid: Pid) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
 /// Tells Python that it runs in a child. It calls the functions that `os.register_at_fork` has for that.

@@ -34,6 +34,10 @@ use crate::{branch, final_functions, pipes, text, variables};
 const NOT_BEGUN: &str =
     "the code did not run: a task of an earlier cell held the session until the call was stopped";
 
+/// The failure of a branch whose host gives it other guard rails.
+const OTHER_RAILS: &str = "a branch has the guard rails of its origin: RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL and \
+                           RLM_FINAL_FUNCTIONS must be the same";
+
 /// The name of the session's directory in the namespace.
 const EXTRA_DATA: &str = "extra_data";
 
@@ -62,6 +66,27 @@ pub(crate) struct Session {
     count_threads: Py<PyAny>,
     /// True for a branch that has not been set up.
     is_new_branch: bool,
+    rails: Rails,
+}
+
+/// The guard rails of a session, which stay what they are.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Rails {
+    modules: Vec<String>,
+    builtins: Vec<String>,
+    is_jailed: bool,
+    has_final_functions: bool,
+}
+
+impl Rails {
+    fn of(setup: &Setup) -> Self {
+        Self {
+            modules: setup.disallowed_modules.clone(),
+            builtins: setup.disallowed_builtins.clone(),
+            is_jailed: setup.jail.is_some(),
+            has_final_functions: setup.has_final_functions,
+        }
+    }
 }
 
 impl Served for Session {
@@ -152,6 +177,7 @@ impl Session {
             copies: None,
             count_threads: py.import("_thread")?.getattr("_count")?.unbind(),
             is_new_branch: false,
+            rails: Rails::default(),
         };
         Ok((session, arguments))
     }
@@ -236,12 +262,16 @@ impl Session {
             given.set_item(name, namespace.as_any().get_item(name)?)?;
         }
         guard_rails::install(namespace, &setup)?;
+        self.rails = Rails::of(&setup);
         return_memory();
         Ok(set_up_report())
     }
 
     /// Gives a branch what its host gives it: root tools, and a directory, if that is another one.
     fn set_up_branch(&mut self, py: Python<'_>, setup: Setup) -> PyResult<Report> {
+        if Rails::of(&setup) != self.rails {
+            return Err(fault(OTHER_RAILS));
+        }
         if let (Some(tools), Some(settings)) = (&self.tools, &setup.root_tools) {
             tools.lead_to(settings)?;
         }
@@ -271,7 +301,10 @@ impl Session {
         let wanted: Branch = serde_json::from_slice(payload).map_err(fault)?;
         let refused = match self.obstacle(py) {
             Some(obstacle) => Some(obstacle),
-            None => branch::leave(self, &wanted).err(),
+            None => {
+                let root = self.given.bind(py).as_any().get_item(EXTRA_DATA)?.extract::<PathBuf>()?;
+                branch::leave(self, &wanted, &root).err()
+            }
         };
         Ok(Report { result: refused, ..Report::default() })
     }

@@ -119,6 +119,7 @@ fn connections_are_closed_and_files_are_opened_anew() {
     // A file that has another name now is the same file, and one that was removed is not the one in its place.
     assert_eq!(forked.value("moved.write('x'), moved.flush(), open('elsewhere').read()"), "(1, None, 'x')");
     assert_eq!(forked.value("gone.write('x'), gone.flush(), os.path.getsize('gone')"), "(1, None, 0)");
+    assert_eq!(worker.value("names.tell()"), "3", "each has a place of its own");
     assert_eq!(worker.value("near.send(b'x'), far.recv(9), program.poll()"), "(1, b'x', None)");
     let (_, response) = worker.leave_branch(json!({}));
     assert!(response.hint.unwrap().contains("(sleep) (it is a running program)"));
@@ -249,6 +250,16 @@ fn what_cannot_branch_says_why_and_goes_on() {
     worker.value("_ = db.execute('begin exclusive')");
     assert_eq!(refusal(&mut worker), "a file is locked for writing, as by an open transaction of a database");
     worker.value("db.commit()");
+    let database = worker.fs_root().join("db");
+    let expected = format!("a database of SQLite is open, {}, and would not survive it", database.display());
+    assert_eq!(refusal(&mut worker), expected);
+    // A thread that Python does not know of.
+    let thread = "db.close(); import ctypes; c = ctypes.CDLL(None); c.pthread_create(ctypes.byref(ctypes.c_void_p()), None, c.pause, None)";
+    let mut with_thread = Worker::python();
+    with_thread.value(&thread["db.close(); ".len()..]);
+    assert_eq!(refusal(&mut with_thread), "threads of a library are alive, and a copy would not have them");
+    with_thread.end();
+    worker.value("db.close()");
     branch(&mut worker).end();
     worker.value("import resource; resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))");
     // Root may fork all the same.
@@ -304,6 +315,44 @@ fn a_request_or_a_worker_without_a_branch_is_an_error() {
     assert!(log.contains("cannot begin as a branch: the session is confined"), "{log}");
     let log = crate::languages::Language::Bash.refuses_to_start(&[("RLM_BRANCH_NAME", &name)]);
     assert!(log.contains("cannot begin as a branch: the worker cannot be forked"), "{log}");
+}
+
+#[test]
+fn a_branch_with_a_copy_of_the_directory_has_the_files_of_the_copy() {
+    let mut worker = Worker::python();
+    worker.value(
+        "import os; os.mkdir('sub'); os.chdir('sub'); log = open('../log', 'a'); log.write('a'); log.flush()\n\
+         read = open('../log'); read.read(1); dir = os.open('.', os.O_RDONLY); outside = open('/etc/passwd')",
+    );
+    let (name, response) = worker.leave_branch(json!({"directory": true}));
+    assert_eq!(response.outcome, Outcome::Ok, "{response:?}");
+    let mut forked = Setup::python().env("RLM_BRANCH_NAME", name).start();
+    let place = "log.write('b'), log.flush(), read.read(), os.path.samestat(os.stat('.'), os.fstat(dir)), \
+                 os.getcwd() == extra_data + '/sub' == os.environ['PWD'], outside.read(4)";
+    assert_eq!(forked.value(place), "(1, None, 'b', True, True, 'root')");
+    let text = |worker: &Worker| fs::read_to_string(worker.fs_root().join("log")).unwrap();
+    assert_eq!((text(&worker), text(&forked)), ("a".to_owned(), "ab".to_owned()));
+    // A directory that is not empty stays as it is.
+    let (name, response) = worker.leave_branch(json!({"directory": true}));
+    assert_eq!(response.outcome, Outcome::Ok);
+    let log = crate::languages::Language::Python.refuses_to_start(&[("RLM_BRANCH_NAME", &name)]);
+    assert!(log.contains("is not empty"), "{log}");
+    forked.end();
+    worker.end();
+}
+
+#[test]
+fn a_branch_has_the_guard_rails_of_its_origin() {
+    let rails = |modules: &str| Setup::python().env("RLM_DISALLOWED_MODULES", modules);
+    let mut worker = rails("json").start();
+    let mut forked = worker.branch(rails("json"));
+    assert_eq!(forked.call("import json").exception.unwrap().kind, "ImportError");
+    forked.end();
+    let (name, _) = worker.leave_branch(json!({}));
+    let other = [("RLM_BRANCH_NAME", &*name), ("RLM_DISALLOWED_MODULES", "csv")];
+    let log = crate::languages::Language::Python.refuses_to_start(&other);
+    assert!(log.contains("a branch has the guard rails of its origin: RLM_DISALLOWED_MODULES"), "{log}");
+    worker.end();
 }
 
 #[test]

@@ -137,7 +137,11 @@ class Asynchronous:
         return lambda *arguments, **options: run(attribute(*arguments, **options))
 
     def start(self) -> Asynchronous:
-        self.runner.run_until_complete(self.session.start())
+        try:
+            self.runner.run_until_complete(self.session.start())
+        except BaseException:
+            self.runner.close()
+            raise
         return self
 
     def branch(self, *arguments: Any) -> Asynchronous:

@@ -388,3 +388,7 @@ def test_a_session_branches_with_its_tools_and_its_files(kind: Any, language: An
                 assert "not forked: a thread that a cell started" in branch.branched.hint
                 assert "lock" in branch.branched.hint and not branch.is_forked
             session.execute("stop.set()")
+        with kind(SessionConfig(work, language=language)) as session:
+            session.execute("import os; x = 1; os.register_at_fork(after_in_parent=lambda: os._exit(1))")
+            with pytest.raises(BranchError, match="ended with status 1"):
+                session.branch()

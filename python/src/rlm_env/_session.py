@@ -53,7 +53,7 @@ class BaseSession:
         self._tools = tools_of(tools)
         self._models = models_of(models)
         self.branched: Response | None = None
-        """The origin's response to the fork of a branch, or its own to the load. `hint` names what the branch has not."""
+        """The origin's response to the fork of a branch, or its own to the load. `hint` names what is missing."""
         self.is_forked = False
         """True for a branch that was forked, and has all that was in the memory of its origin."""
         self._set_up()

@@ -1,14 +1,19 @@
 //! The text that restores a shell, made faster and more exact than that of `declare -p`.
 //!
 //! Bash takes microseconds for each element of `declare -a name=([0]="…" …)`, ten times as long as its `mapfile` takes for a value
-//! that ends in NUL. So the values of a large array go beside the text. Attributes that change what is assigned (`-i`, `-l`, `-u`)
+//! that ends in NUL, and reads a long text a character at a time. So the values of a large array, and a large value, go beside the text. Attributes that change what is assigned (`-i`, `-l`, `-u`)
 //! come after the value, which may be older than they are. What is not understood stays as it is.
+
+use crate::driver::legend::VALUE;
 
 /// The descriptor from which the text reads values.
 pub(crate) const VALUES_FD: u32 = 3;
 
 /// Least number of elements of a large array, and of each of its runs of consecutive indices, on average.
 const LARGE: usize = 32;
+
+/// Least size in bytes of a large value, as it is printed, and of the values of each run on average.
+const LARGE_VALUE: usize = 16 << 10;
 
 /// Text for a new shell, and what it reads from [`VALUES_FD`]: values that end in NUL.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,8 +78,17 @@ impl<'a> Declaration<'a> {
         let Self { flags, name, value: Some(value), .. } = *self else { return false };
         let is_own =
             [&b"BASH_"[..], b"DIRSTACK", b"FUNCNAME", b"GROUPS"].iter().any(|own| name.starts_with(own));
-        let (is_large, is_changing) = (self.count >= LARGE, flags.iter().any(|flag| b"ilu".contains(flag)));
-        if is_own || !(is_large || is_changing) {
+        let has_large_values = value.len() >= LARGE_VALUE && flags.contains(&b'a');
+        let (is_large, is_changing) =
+            (self.count >= LARGE || has_large_values, flags.iter().any(|flag| b"ilu".contains(flag)));
+        let large_value = || {
+            let (quoted, rest) = Quoted::read(value).filter(|_| value.len() >= LARGE_VALUE)?;
+            let mut decoded = Vec::with_capacity(value.len());
+            quoted.decode(&mut decoded)?;
+            rest.is_empty().then_some(decoded)
+        };
+        let large_value = if is_own { None } else { large_value() };
+        if is_own || !(is_large || is_changing || large_value.is_some()) {
             return false;
         }
         let kinds = [b"-A", b"-a", b"--"];
@@ -82,6 +96,13 @@ impl<'a> Declaration<'a> {
         let mut push = |parts: &[&[u8]]| parts.iter().for_each(|part| text.extend_from_slice(part));
         let runs = (is_large && kind == b"-a").then(|| self.runs(&value[1..])).flatten();
         match (is_large, runs) {
+            (false, _) if large_value.is_some() => {
+                let read = format!("\\builtin mapfile -u {VALUES_FD} -d '' -t -n 1 {VALUE}\n");
+                push(&[read.as_bytes(), b"declare ", kind, b" ", name, b"\n"]);
+                push(&[name, b"=${", VALUE.as_bytes(), b"}\n"]);
+                values.extend(large_value.unwrap_or_default());
+                values.push(0);
+            }
             (false, _) => push(&[b"declare ", kind, b" ", name, b"=", value, b"\n"]),
             // An assignment takes half the time of a declaration.
             (true, None) => push(&[b"declare ", kind, b" ", name, b"\n", name, b"=", value, b"\n"]),
@@ -113,7 +134,8 @@ impl<'a> Declaration<'a> {
             values.push(0);
             elements = after;
         }
-        (places.len() * LARGE <= self.count).then_some(Runs { places, values })
+        let is_worth_it = places.len() * LARGE <= self.count || places.len() * LARGE_VALUE <= values.len();
+        is_worth_it.then_some(Runs { places, values })
     }
 }
 
@@ -250,6 +272,10 @@ mod tests {
             ("a=(1 2 3)".to_owned(), false),
             ("a=(1 2+3 4); declare -air a".to_owned(), false),
             ("a=()".to_owned(), false),
+            (format!("{VALUES} printf -v a '%s|' \"${{a[@]}}\" {{1..9999}}"), true),
+            ("printf -v x '%s  ' {1..9999}; a=$'\\n'$x; declare -rx a".to_owned(), true),
+            ("printf -v x '%s\\n' {1..9999}; a=('' \"$x\" b)".to_owned(), true),
+            ("printf -v a '%s' {a..z}{1..999}; declare -u a".to_owned(), true),
             ("declare -ai a".to_owned(), false),
             ("a=ABC; declare -l a".to_owned(), false),
             ("a=abc; declare -uxr a".to_owned(), false),

@@ -25,6 +25,7 @@
 //! | `__rlm_exec` | `__rlm_e` | 1: a function is named `exec` | `exec.bash` | the end of the report |
 //! | `__rlm_bashopts` | `__rlm_b` | `BASHOPTS` from before POSIX mode, if the driver turned that on | opening, second line, `exec.bash` | `leave_posix.bash` |
 //! | `__rlm_option` | `__rlm_v` | name of a shell option; what comes before values in the set-up's file | `leave_posix.bash`; `take_state.bash` | its end |
+//! | `__rlm_value` | `__rlm_c` | array: the value of a large variable of the old shell | `restoration.rs` | the end of `take_state.bash` |
 //! | `__rlm_functions` | `__rlm_g` | `@FUNCTIONS@`, if there is a function named `builtin` | `shadowed.bash` | its end |
 //! | `__rlm_index` | `__rlm_j` | index of an element of PROMPT_COMMAND | `prompts.bash` | its end |
 //! | `__rlm_exiting` | `__rlm_x` | 1: the shell is ending, and no signal may interrupt | `exit_hook.bash` | the end of `exit.bash` |
@@ -84,9 +85,10 @@ pub(crate) const ATTRIBUTES: &str = "__rlm_m";
 pub(crate) const KEY: &str = "__rlm_k";
 pub(crate) const ARGUMENTS: &str = "__rlm_a";
 pub(crate) const LENGTH: &str = "__rlm_l";
+pub(crate) const VALUE: &str = "__rlm_c";
 
 /// Each name in the `.bash` files, with the name in the shell.
-pub(crate) const VARIABLES: [(&str, &str); 28] = [
+pub(crate) const VARIABLES: [(&str, &str); 29] = [
     ("__rlm_call", CALL),
     ("__rlm_status", STATUS),
     ("__rlm_pipe_status", PIPE_STATUS),
@@ -102,6 +104,7 @@ pub(crate) const VARIABLES: [(&str, &str); 28] = [
     ("__rlm_exec", "__rlm_e"),
     ("__rlm_bashopts", BASHOPTS),
     ("__rlm_option", "__rlm_v"),
+    ("__rlm_value", VALUE),
     ("__rlm_functions", "__rlm_g"),
     ("__rlm_index", "__rlm_j"),
     ("__rlm_exiting", "__rlm_x"),

@@ -3,7 +3,7 @@
 //! The copy is a fork server for one session. When it has forked the server, it stays above that, to clean up after it.
 
 use std::convert::Infallible;
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
@@ -72,6 +72,16 @@ pub(crate) fn leave(
         }
         Err(errno) => Err(format!("the process could not be copied ({})", errno.desc())),
     }
+}
+
+/// Goes from a directory to the same place in a copy of it, if that has it, otherwise to the copy.
+pub(crate) fn move_to(py: Python<'_>, from: &Path, copy: PathBuf) -> PyResult<()> {
+    // A directory that was removed leads nowhere.
+    let here = std::env::current_dir().unwrap_or_default();
+    let there = here.strip_prefix(from).map_or(here.clone(), |below| copy.join(below));
+    let there = if there.is_dir() { there } else { copy };
+    std::env::set_current_dir(&there)?;
+    py.import("os")?.getattr("environ")?.set_item("PWD", OsString::from(there))
 }
 
 /// Serves one worker, in the copy.

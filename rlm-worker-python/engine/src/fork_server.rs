@@ -112,10 +112,7 @@ fn renew(server: ForkServer, errors: File, arguments: Arguments, origin: Origin)
 /// Imports modules, and has everything that exists so far stay where it is: the garbage collector would write to it, and so copy
 /// it, in each session. `children` are those that this process has already.
 fn prepare(py: Python<'_>, preload: &[String], children: &[Pid]) -> Result<(), String> {
-    let in_words = |error: PyErr| {
-        let error = error.into_value(py).into_bound(py).into_any();
-        format!("{}: {}", text::type_name(&error), text::by_str(&error))
-    };
+    let in_words = |error: PyErr| text::of_exception(py, error);
     let collector = py.import("gc").map_err(in_words)?;
     let call = |name: &str| collector.call_method0(name).map(drop).map_err(in_words);
     call("disable")?;

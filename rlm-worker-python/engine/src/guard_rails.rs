@@ -7,6 +7,35 @@ use rlm_worker_python::wire::Setup;
 
 use crate::jail;
 
+/// The failure of a branch whose host gives it other guard rails.
+const OTHER_RAILS: &str = "a branch has the guard rails of its origin: RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL and \
+                           RLM_FINAL_FUNCTIONS must be the same";
+
+/// The guard rails of a session, which stay what they are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rails {
+    modules: Vec<String>,
+    builtins: Vec<String>,
+    is_jailed: bool,
+    has_final_functions: bool,
+}
+
+impl Rails {
+    pub(crate) fn of(setup: &Setup) -> Self {
+        Self {
+            modules: setup.disallowed_modules.clone(),
+            builtins: setup.disallowed_builtins.clone(),
+            is_jailed: setup.jail.is_some(),
+            has_final_functions: setup.has_final_functions,
+        }
+    }
+
+    /// Checks that a session in the place of this one has the same.
+    pub(crate) fn check(&self, setup: &Setup) -> Result<(), &'static str> {
+        if Self::of(setup) == *self { Ok(()) } else { Err(OTHER_RAILS) }
+    }
+}
+
 /// Installs the guard rails of the setup.
 pub(crate) fn install(namespace: &Bound<'_, PyDict>, setup: &Setup) -> PyResult<()> {
     let py = namespace.py();

@@ -24,7 +24,7 @@ use crate::checkpoint::Copies;
 use crate::descriptors::holds_lock;
 use crate::fork::begin_child;
 use crate::forked::Served;
-use crate::guard_rails;
+use crate::guard_rails::{self, Rails};
 use crate::signals::{self, Signals};
 use crate::streams::Streams;
 use crate::tools::{self, Tools};
@@ -33,10 +33,6 @@ use crate::{branch, final_functions, pipes, text, variables};
 /// The message of a cell that was stopped while a task kept the session from beginning it.
 const NOT_BEGUN: &str =
     "the code did not run: a task of an earlier cell held the session until the call was stopped";
-
-/// The failure of a branch whose host gives it other guard rails.
-const OTHER_RAILS: &str = "a branch has the guard rails of its origin: RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL and \
-                           RLM_FINAL_FUNCTIONS must be the same";
 
 /// The name of the session's directory in the namespace.
 const EXTRA_DATA: &str = "extra_data";
@@ -67,26 +63,6 @@ pub(crate) struct Session {
     /// True for a branch that has not been set up.
     is_new_branch: bool,
     rails: Rails,
-}
-
-/// The guard rails of a session, which stay what they are.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Rails {
-    modules: Vec<String>,
-    builtins: Vec<String>,
-    is_jailed: bool,
-    has_final_functions: bool,
-}
-
-impl Rails {
-    fn of(setup: &Setup) -> Self {
-        Self {
-            modules: setup.disallowed_modules.clone(),
-            builtins: setup.disallowed_builtins.clone(),
-            is_jailed: setup.jail.is_some(),
-            has_final_functions: setup.has_final_functions,
-        }
-    }
 }
 
 impl Served for Session {
@@ -125,7 +101,7 @@ impl Served for Session {
             if command.task.changes_session()
                 && let Some(copies) = &self.copies
             {
-                report.no_copy = self.no_copy(py, copies);
+                report.no_copy = copies.obstacle().or_else(|| self.obstacle(py));
                 is_copied = report.no_copy.is_none() || copies.is_retried();
             }
             // Nobody waits for a new session yet.
@@ -269,9 +245,7 @@ impl Session {
 
     /// Gives a branch what its host gives it: root tools, and a directory, if that is another one.
     fn set_up_branch(&mut self, py: Python<'_>, setup: Setup) -> PyResult<Report> {
-        if Rails::of(&setup) != self.rails {
-            return Err(fault(OTHER_RAILS));
-        }
+        self.rails.check(&setup).map_err(fault)?;
         if let (Some(tools), Some(settings)) = (&self.tools, &setup.root_tools) {
             tools.lead_to(settings)?;
         }
@@ -281,17 +255,11 @@ impl Session {
         let root = old.extract::<PathBuf>()?;
         if root != setup.fs_root {
             let namespace = self.cells.namespace(py);
-            let new = OsString::from(&setup.fs_root);
-            given.set_item(EXTRA_DATA, &new)?;
+            given.set_item(EXTRA_DATA, OsString::from(&setup.fs_root))?;
             if namespace.get_item(EXTRA_DATA)?.is_some_and(|value| value.is(&old)) {
                 namespace.set_item(EXTRA_DATA, given.as_any().get_item(EXTRA_DATA)?)?;
             }
-            // A directory that was removed leads nowhere.
-            let here = std::env::current_dir().unwrap_or_default();
-            let there = here.strip_prefix(&root).map_or(here.clone(), |below| setup.fs_root.join(below));
-            let there = if there.is_dir() { there } else { setup.fs_root };
-            std::env::set_current_dir(&there)?;
-            py.import("os")?.getattr("environ")?.set_item("PWD", OsString::from(there))?;
+            branch::move_to(py, &root, setup.fs_root)?;
         }
         Ok(set_up_report())
     }
@@ -334,7 +302,7 @@ impl Session {
                     before
                         .map_or_else(|| namespace.del_item(name), |value| namespace.set_item(name, value))?;
                 }
-                return Ok(refuse(name, describe(py, error)));
+                return Ok(refuse(name, text::of_exception(py, error)));
             }
             old.push((name, before));
         }
@@ -387,7 +355,7 @@ impl Session {
         name: &str,
         json: &JsonText,
     ) -> Result<(String, Bound<'py, PyAny>), String> {
-        let failure = |error| describe(py, error);
+        let failure = |error| text::of_exception(py, error);
         let name = self.cells.variable_name(py, name).map_err(failure)?;
         let name = name.ok_or("it is not a valid variable name in Python")?;
         match variables::reserved(&name, &self.root_tools, self.has_final_functions) {
@@ -437,11 +405,6 @@ impl Session {
             answer_type: answer_type.flatten(),
             no_copy: None,
         })
-    }
-
-    /// The reason why no copy of this process is taken now.
-    fn no_copy(&self, py: Python<'_>, copies: &Copies) -> Option<String> {
-        copies.obstacle().or_else(|| self.obstacle(py))
     }
 
     /// The reason why a copy of this process would not be the session.
@@ -524,13 +487,6 @@ fn return_memory() {
     unsafe {
         nix::libc::malloc_trim(0)
     };
-}
-
-/// Describes an exception in one sentence.
-fn describe(py: Python<'_>, error: PyErr) -> String {
-    let error = error.into_value(py).into_bound(py).into_any();
-    let (kind, message) = (text::type_name(&error), text::by_str(&error));
-    if message.is_empty() { kind } else { format!("{kind}: {message}") }
 }
 
 /// A failure of the engine itself: the process ends with this message.

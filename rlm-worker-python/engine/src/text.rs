@@ -106,3 +106,10 @@ pub(crate) fn cut_string(string: &Bound<'_, PyString>, limit: usize) -> (String,
     }
     kept.into_text()
 }
+
+/// Describes an exception in one sentence.
+pub(crate) fn of_exception(py: Python<'_>, error: PyErr) -> String {
+    let error = error.into_value(py).into_bound(py).into_any();
+    let (kind, message) = (type_name(&error), by_str(&error));
+    if message.is_empty() { kind } else { format!("{kind}: {message}") }
+}

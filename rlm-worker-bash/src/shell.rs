@@ -101,14 +101,16 @@ impl Pipes {
         })
     }
 
-    /// True if the shell waits for more commands: its standard input is our pipe, and that is empty.
+    /// True if the shell waits for more commands, and has not reported: its standard input is our pipe, which is empty and which it reads.
     pub(crate) fn is_waited_for(&self, shell: Pid) -> bool {
         let Some(commands) = &self.commands else { return false };
         let mut fds = [PollFd::new(commands.as_fd(), PollFlags::POLLIN)];
         let is_empty = poll(&mut fds, PollTimeout::ZERO) == Ok(0);
         let pipe = |path: String| std::fs::read_link(path).ok();
         let ours = pipe(format!("/proc/self/fd/{}", commands.as_raw_fd()));
-        is_empty && ours.is_some() && ours == pipe(format!("/proc/{shell}/fd/0"))
+        let reads_it = is_empty && ours.is_some() && ours == pipe(format!("/proc/{shell}/fd/0"));
+        // Whatever it has reported is here by then.
+        reads_it && reads_standard_input(shell) && matches!(waiting_bytes(self.report()), Ok(0))
     }
 
     /// True if commands were sent that no shell has read.
@@ -233,6 +235,12 @@ pub(crate) fn reads(shell: Pid) -> Option<Reads> {
     let mut words = call.split(' ');
     (words.next()? == libc::SYS_read.to_string()).then_some(())?;
     Some(if ["0x1", "0x1000"].contains(&words.nth(2)?) { Reads::Input } else { Reads::Commands })
+}
+
+/// False if the shell is at something else than a read of its standard input.
+fn reads_standard_input(shell: Pid) -> bool {
+    let Ok(call) = std::fs::read_to_string(format!("/proc/{shell}/syscall")) else { return true };
+    call.starts_with(&format!("{} 0x0 ", libc::SYS_read))
 }
 
 /// Asks another bash whether code is complete. False if it cannot be asked.

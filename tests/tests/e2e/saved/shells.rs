@@ -122,3 +122,19 @@ fn a_function_named_builtin_goes_on() {
     load(&new, &file);
     assert_eq!(new.output("builtin; exit"), "mine\nno\n");
 }
+
+#[test]
+fn a_value_that_takes_a_while_is_loaded_each_time() {
+    let (_dir, file) = place();
+    let mut worker = Worker::bash();
+    worker.output("x=$(head -c 10000000 /dev/zero | tr '\\0' a); y=2");
+    save(&worker, &file);
+    worker.end();
+    // The worker looks after a shell every 50 ms, also when that is about to report.
+    for _ in 0..6 {
+        let mut worker = Worker::bash();
+        assert_eq!(load(&worker, &file), "");
+        assert_eq!(worker.output("echo ${#x} $y"), "10000000 2\n");
+        worker.end();
+    }
+}

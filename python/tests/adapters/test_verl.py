@@ -18,8 +18,7 @@ verl = pytest.importorskip("verl")
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from hydra import compose, initialize_config_module  # noqa: E402
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM  # noqa: E402
+from transformers import AutoModelForCausalLM  # noqa: E402
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -30,14 +29,11 @@ with warnings.catch_warnings():
     from verl.workers.config import ActorConfig
     from verl.workers.rollout.replica import TokenOutput
 
+from .tiny import ROLLOUTS, save_a_model  # noqa: E402
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of verl and its libraries
-
-TEMPLATE = """{% for message in messages %}<|im_start|>{{ message.role }}
-{{ message.content }}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}"""
 
 
 @pytest.fixture(autouse=True)
@@ -48,36 +44,6 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     monkeypatch.setenv("TMPDIR", str(directory))
     monkeypatch.syspath_prepend(str(EXAMPLES))
     return directory
-
-
-def save_a_model(path: Path) -> Any:
-    """A token for each byte, and those of Qwen's messages; a model of one layer. Gives the tokenizer."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={letter: n for n, letter in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    fast.chat_template = TEMPLATE
-    fast.save_pretrained(path)
-    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    Qwen3ForCausalLM(Qwen3Config(vocab_size=len(fast), num_key_value_heads=2, head_dim=8, **shape)).save_pretrained(
-        path
-    )
-    return fast
-
-
-def replies(answer: str) -> list[str]:
-    return [
-        "```bash\nread -r word <word.txt; echo ${#word} letters\n```<|im_end|>",
-        "I think.<|im_end|>",
-        "```bash\necho again $word; (exit 3)\n```<|im_end|>",
-        f"```bash\nRLM_CONTENT={answer} RLM_READY=1\n```<|im_end|>",
-    ]
-
-
-ROLLOUTS = {"4": replies("${#word}"), "9": replies("9")}
-"""The replies of the two rollouts of a group, by the answers that they give."""
 
 
 class Server:

@@ -1,7 +1,8 @@
-"""A verl agent loop over a bash session, written against verl 0.9.1 (`verl.experimental.agent_loop`).
+"""A verl agent loop over a bash session (tested with verl 0.9.1).
 
-A model writes code in ```bash blocks; output comes back as a user message, and is masked out of the loss. The session
-lives as long as the loop's `run`, on the event loop of verl's AgentLoopWorker. In the trainer's configuration:
+A model writes code in ```bash blocks; output comes back as a user message, and is masked out of the loss. The reward is
+1 for an answer that is the row's `reward_model.ground_truth`, else 0. The session lives as long as the loop's `run`, on
+the event loop of verl's AgentLoopWorker. In the trainer's configuration:
 
     actor_rollout_ref.rollout.agent.agent_loop_config_path: agent.yaml
     # agent.yaml
@@ -36,9 +37,17 @@ class SessionAgentLoop(AgentLoopBase):
         config = SessionConfig(directory, exec_timeout=60, max_output_bytes=1 << 20)
         # The end of the rollout, or its cancellation, ends the session.
         async with AsyncSession(config) as session:
-            return await self.converse(session, sampling_params, list(row["raw_prompt"]))
+            output = await self.converse(session, sampling_params, list(row["raw_prompt"]))
+            answer = session.answer.content if session.answer.ready else None
+        truth = (row.get("reward_model") or {}).get("ground_truth")
+        if truth is not None:
+            output.reward_score = float(answer is not None and answer.strip() == str(truth).strip())
+        output.extra_fields["answer"] = answer
+        return output
 
-    async def converse(self, session: AsyncSession, sampling_params: dict[str, Any], messages: list[Any]) -> Any:
+    async def converse(
+        self, session: AsyncSession, sampling_params: dict[str, Any], messages: list[Any]
+    ) -> AgentLoopOutput:
         request_id = uuid4().hex  # one server for all turns, so that its cache serves
         tokens = await self.ct_build_initial_tokens(messages)
         mask: list[int] = []
@@ -56,7 +65,7 @@ class SessionAgentLoop(AgentLoopBase):
             )
             tokens = merged.token_ids
             text = self.tokenizer.decode(reply.token_ids, skip_special_tokens=True)
-            before, messages = messages, [*messages, {"role": "assistant", "content": text}]
+            messages = [*messages, {"role": "assistant", "content": text}]
             observation = await self.observe(session, text)
             if observation is None or turns == self.max_turns:
                 break
@@ -74,7 +83,6 @@ class SessionAgentLoop(AgentLoopBase):
             response_logprobs=logprobs[:limit] if logprobs else None,
             num_turns=2 * turns,
             metrics=AgentLoopMetrics(),
-            extra_fields={"answer": session.answer.content if session.answer.ready else None},
         )
 
     async def observe(self, session: AsyncSession, text: str) -> str | None:

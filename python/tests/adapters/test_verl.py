@@ -96,7 +96,7 @@ def a_worker(path: Path, server: Server, response_length: int) -> AgentLoopWorke
 
 
 def log_probabilities(model: Any, batch: Any) -> Any:
-    """Those of the responses' tokens."""
+    """Log probabilities of the tokens of the responses."""
     given = {name: batch[name] for name in ("input_ids", "attention_mask", "position_ids")}
     length = batch["responses"].size(1)
     return logprobs_from_logits(model(**given).logits[:, -length - 1 : -1], batch["responses"])

@@ -132,6 +132,8 @@ def test_a_job_with_rollouts(answer: str, task: Path, monkeypatch: pytest.Monkey
     [trial] = Path("jobs/job").glob("sums__*")
     assert (trial / "verifier/test-stdout.txt").read_text() == "/app/data /app\n"
     steps = json.loads((trial / "agent/trajectory.json").read_text())["steps"]
+    shown = [one["content"] for step in steps for one in (step.get("observation") or {}).get("results", [])]
+    assert [text.rstrip().endswith("\n2") for text in shown] == [False, True, False], shown
     assert [call["arguments"]["code"] for step in steps for call in step.get("tool_calls") or []][:2] == codes
     assert _processes(mark) == []
 

@@ -193,10 +193,14 @@ impl Updates {
             let refused = ToolCall::new(id, "malformed call").status(status).content(vec![fenced("", &text)]);
             return self.send(SessionUpdate::ToolCall(refused));
         };
+        let text = without_middle(&text, OUTPUT_BYTES);
         let raw = call.output.as_ref().map(|response| {
-            json!({"outcome": response.outcome, "exit_code": response.exit_code, "dropped_bytes": response.dropped_bytes()})
+            let (outcome, exit_code) = (response.outcome, response.exit_code);
+            let dropped_bytes = response.dropped_bytes();
+            // The name by which clients look for the text: Harbor's.
+            json!({"outcome": outcome, "exit_code": exit_code, "dropped_bytes": dropped_bytes, "output": text})
         });
-        let content = self.content(&ended.code, &without_middle(&text, OUTPUT_BYTES));
+        let content = self.content(&ended.code, &text);
         let fields = ToolCallUpdateFields::new().status(status).content(content).raw_output(raw);
         self.send(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)));
     }

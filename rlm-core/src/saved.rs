@@ -279,7 +279,7 @@ pub fn write(path: &Path, header: Header, parts: &[(&str, &File, Range<u64>)]) -
 /// Writes a saved session to a new file, which errors call by this path. Returns the size of the whole.
 ///
 /// # Errors
-/// As for [`write`].
+/// As for [`write()`].
 pub fn write_to(
     mut file: &File,
     path: &Path,

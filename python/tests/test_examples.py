@@ -88,7 +88,7 @@ def _documented_base() -> types.ModuleType:
             return merged, mask + [0] * len(new), None if logprobs is None else logprobs + [0.0] * len(new)
 
     module.AgentLoopBase = AgentLoopBase  # type: ignore[attr-defined]
-    module.AgentLoopOutput = types.SimpleNamespace  # type: ignore[attr-defined]
+    module.AgentLoopOutput = lambda **fields: types.SimpleNamespace(**{"extra_fields": {}, **fields})  # type: ignore[attr-defined]
     module.AgentLoopMetrics = types.SimpleNamespace  # type: ignore[attr-defined]
     module.register = lambda name: lambda loop: loop  # type: ignore[attr-defined]
     return module

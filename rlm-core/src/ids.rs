@@ -1,7 +1,17 @@
-//! Checks on names: identifiers and rollout ids.
+//! Names: identifiers, rollout ids, and names that nothing else has.
+
+use std::{fs, io};
 
 /// Longest rollout id, in bytes.
 pub const MAX_ROLLOUT_ID_BYTES: usize = 128;
+
+/// A name that nothing else has: a random UUID of the kernel's.
+///
+/// # Errors
+/// The kernel does not show one.
+pub fn unique() -> io::Result<String> {
+    fs::read_to_string("/proc/sys/kernel/random/uuid").map(|id| id.trim().to_owned())
+}
 
 /// True for an ASCII identifier, which is a valid name in both bash and Python.
 #[must_use]

@@ -228,10 +228,7 @@ pub(crate) enum Reads {
 /// The reader for which a shell waits for input. Bash 5.2 reads commands 1,024 bytes at a time, and input of its builtins from
 /// a terminal 4,096 or one. Where the two cannot be told apart, in an older bash or on some systems, it may be commands.
 pub(crate) fn reads(shell: Pid) -> Option<Reads> {
-    // Number and arguments of its system call: descriptor, buffer, size.
-    let Ok(call) = std::fs::read_to_string(format!("/proc/{shell}/syscall")) else {
-        return Some(Reads::Commands);
-    };
+    let Ok(call) = system_call(shell) else { return Some(Reads::Commands) };
     let mut words = call.split(' ');
     (words.next()? == libc::SYS_read.to_string()).then_some(())?;
     Some(if ["0x1", "0x1000"].contains(&words.nth(2)?) { Reads::Input } else { Reads::Commands })
@@ -239,8 +236,12 @@ pub(crate) fn reads(shell: Pid) -> Option<Reads> {
 
 /// False if the shell is at something else than a read of its standard input.
 fn reads_standard_input(shell: Pid) -> bool {
-    let Ok(call) = std::fs::read_to_string(format!("/proc/{shell}/syscall")) else { return true };
-    call.starts_with(&format!("{} 0x0 ", libc::SYS_read))
+    system_call(shell).map_or(true, |call| call.starts_with(&format!("{} 0x0 ", libc::SYS_read)))
+}
+
+/// Number and arguments of the system call in which a shell waits: of a read the descriptor, the buffer and its size.
+fn system_call(shell: Pid) -> io::Result<String> {
+    std::fs::read_to_string(format!("/proc/{shell}/syscall"))
 }
 
 /// Asks another bash whether code is complete. False if it cannot be asked.

@@ -299,7 +299,7 @@ def test_dockerfiles(tmp_path: Path) -> None:
     for line, error in {
         "RUN echo why >&2; false": "status 1 of echo why >&2; false: why",
         "COPY ../trial c": "there is no ../trial to copy",
-        "COPY none c": "there is no none to copy",
+        "COPY other.txt c": "there is no other.txt to copy",
     }.items():
         with pytest.raises((RuntimeError, ValueError), match=error), environment(tmp_path, f"FROM a\n{line}\n"):
             pass

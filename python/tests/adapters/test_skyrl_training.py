@@ -23,22 +23,13 @@ from skyrl.train.dataset.preprocess import convert_prompts_responses_to_batch_te
 from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
-from .tiny import ROLLOUTS, save_a_model  # noqa: E402
-
-EXAMPLES = Path(__file__).parents[3] / "examples"
+from .tiny import ROLLOUTS, in_training, save_a_model  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of SkyRL and its libraries
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In place of the fixture of other tests: torch keeps threads and descriptors."""
-    directory = tmp_path_factory.mktemp("tmp")
-    monkeypatch.setattr("tempfile.tempdir", str(directory))
-    monkeypatch.setenv("TMPDIR", str(directory))
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    skyrl_gym.register("rlm_session", entry_point="skyrl_env:SessionEnv")
-    return directory
+nothing_is_left = pytest.fixture(autouse=True)(in_training)
+skyrl_gym.register("rlm_session", entry_point="skyrl_env:SessionEnv")
 
 
 class Engine:

@@ -14,37 +14,16 @@ trl = pytest.importorskip("trl")
 
 import torch  # noqa: E402
 from datasets import Dataset  # noqa: E402
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+from .tiny import a_model, a_tokenizer, in_training  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of TRL and its libraries
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In place of the fixture of other tests: torch keeps threads and descriptors."""
-    directory = tmp_path_factory.mktemp("tmp")
-    monkeypatch.setattr("tempfile.tempdir", str(directory))
-    monkeypatch.setenv("TMPDIR", str(directory))
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    return directory
+nothing_is_left = pytest.fixture(autouse=True)(in_training)
 
 
-def a_tokenizer() -> Any:
-    """A token for each byte, and those of Qwen's messages."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={letter: n for n, letter in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    words = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
-    tokenizer.add_special_tokens(special)
-    tokenizer.add_tokens(words)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    fast.chat_template = (Path(trl.__file__).parent / "chat_templates/qwen3.jinja").read_text()
-    return fast
+WORDS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 
 
 def called(name: str, **arguments: str) -> str:
@@ -68,9 +47,9 @@ ROLLOUTS = [steps("4"), steps("9")]
 def test_two_steps_of_training(tmp_path: Path, nothing_is_left: Path) -> None:
     from trl_grpo import SessionEnvironment, rows
 
-    tokenizer = a_tokenizer()
-    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), num_key_value_heads=2, head_dim=8, **shape))
+    template = Path(trl.__file__).parent / "chat_templates/qwen3.jinja"
+    tokenizer = a_tokenizer(template.read_text(), WORDS)
+    model = a_model(tokenizer)
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     batches: list[dict[str, Any]] = []
     conversations: list[Any] = []

@@ -29,21 +29,12 @@ with warnings.catch_warnings():
     from verl.workers.config import ActorConfig
     from verl.workers.rollout.replica import TokenOutput
 
-from .tiny import ROLLOUTS, save_a_model  # noqa: E402
-
-EXAMPLES = Path(__file__).parents[3] / "examples"
+from .tiny import ROLLOUTS, in_training, save_a_model  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of verl and its libraries
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In place of the fixture of other tests: torch keeps threads and descriptors."""
-    directory = tmp_path_factory.mktemp("tmp")
-    monkeypatch.setattr("tempfile.tempdir", str(directory))
-    monkeypatch.setenv("TMPDIR", str(directory))
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    return directory
+nothing_is_left = pytest.fixture(autouse=True)(in_training)
 
 
 class Server:

@@ -24,8 +24,8 @@ pub const STOP_LADDER: [(Signal, Duration); 3] = [
     (Signal::SIGKILL, Duration::from_millis(900)),
 ];
 
-/// Name of the processes between a session and a branch of it. They are below the session, and no sweep ends them: a branch is no part of
-/// the session that it came from.
+/// Name of the processes that serve a branch. They are below the session that it came from, but they are not part of it, and no sweep of
+/// that session ends them.
 pub const BRANCH_PROCESS: &CStr = c"rlm-branch";
 
 /// Reaps every dead child except `keep`, whose status its owner collects. Returns true if a child is left.
@@ -105,7 +105,8 @@ fn has_no_child() -> bool {
 /// True for a process of [`BRANCH_PROCESS`], which leads a session of its own.
 fn is_of_branch(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let fields = stat.split_once(" (rlm-branch) ").map(|(_, fields)| fields);
+    let name = format!(" ({}) ", BRANCH_PROCESS.to_string_lossy());
+    let fields = stat.split_once(&name).map(|(_, fields)| fields);
     fields.and_then(|fields| fields.split(' ').nth(3)).and_then(parse_pid) == Some(pid)
 }
 

@@ -132,7 +132,7 @@ pub trait Interpreter: Sized {
     fn send_load(&mut self, bytes: u64) -> Result<Option<String>, Exit>;
 
     /// Has the session leave a copy of itself for another worker, which finds it by this name; `saved` is the file with the rest. A report
-    /// with the outcome `error` says why there is none. Returns the reason if the request cannot be passed on.
+    /// with the outcome `error` says why it could not. Returns the reason if the request cannot be passed on.
     ///
     /// # Errors
     /// [`Exit`] if the session can no longer be served.

@@ -149,8 +149,7 @@ impl Server<'_> {
             }
             Request::Complete { code, seq } => {
                 let timed = Timed::run(events, || session.complete(&code, &mut meanwhile, events))?;
-                let Timed { report, seconds, .. } = timed;
-                Ok(report.into_response(seq, self.execution_count, self.answer.clone(), seconds))
+                Ok(self.respond(timed.report, seq, timed.seconds))
             }
             Request::Save { seq, file, directory } => {
                 let timed =
@@ -164,8 +163,7 @@ impl Server<'_> {
             Request::Branch { seq, name, directory } => {
                 let timed =
                     Timed::run(events, || self.branch((&name, directory), session, &mut meanwhile, events))?;
-                let Timed { report, seconds, .. } = timed;
-                Ok(report.into_response(seq, self.execution_count, self.answer.clone(), seconds))
+                Ok(self.respond(timed.report, seq, timed.seconds))
             }
             Request::Info { seq } => self.describe(seq, &session.describe()),
             Request::Shutdown => Err(Exit::Shutdown),
@@ -189,7 +187,7 @@ impl Server<'_> {
             self.answer.clone_from(answer);
             self.answer_is_saved = false;
         }
-        let mut response = report.into_response(seq, self.execution_count, self.answer.clone(), seconds);
+        let mut response = self.respond(report, seq, seconds);
         let entry = rest(HistoryEntry::of(&response, op, started_at));
         let notices = self.limits_reached(response.exit_code);
         let mut faults = Vec::new();
@@ -281,13 +279,16 @@ impl Server<'_> {
             hint: pid.is_none().then(|| hint.to_owned()),
             ..CallReport::new(Outcome::Ok, State::Kept)
         };
-        let seconds = started.elapsed().as_secs_f64();
-        Ok(report.into_response(seq, self.execution_count, self.answer.clone(), seconds))
+        Ok(self.respond(report, seq, started.elapsed().as_secs_f64()))
     }
 
     fn refuse(&mut self, bad: BadRequest) -> Response {
         self.log.line(format_args!("refused a request: {bad}"));
-        CallReport::refused(bad.fault).into_response(bad.seq, self.execution_count, self.answer.clone(), 0.0)
+        self.respond(CallReport::refused(bad.fault), bad.seq, 0.0)
+    }
+
+    fn respond(&self, report: CallReport, seq: i64, seconds: f64) -> Response {
+        report.into_response(seq, self.execution_count, self.answer.clone(), seconds)
     }
 }
 

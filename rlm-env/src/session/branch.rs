@@ -1,9 +1,9 @@
 //! Sessions that go on twice.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use rlm_core::error::with_causes;
+use rlm_core::ids;
 use rlm_core::protocol::{Outcome, Response, State};
 
 use super::error::io_error;
@@ -52,12 +52,11 @@ impl Session {
     /// As for [`Self::start`] and [`Self::save`]. [`SessionError::Branch`] if the state could not be saved or loaded. Nothing of the
     /// branch is left then, and this session is as it was.
     pub async fn branch(&mut self, directory: &BranchDirectory) -> Result<Branch, SessionError> {
-        let mut config =
-            SessionConfig { control_dir: None, clock: CallClock::default(), ..self.config.clone() };
-        if let BranchDirectory::Copied(copy) = directory {
-            config.fs_root.clone_from(copy);
-        }
-        let has_directory = *directory != BranchDirectory::Shared;
+        let copy = match directory {
+            BranchDirectory::Copied(copy) => Some(&**copy),
+            BranchDirectory::Shared => None,
+        };
+        let (config, has_directory) = (self.config_of_branch(copy), copy.is_some());
         let not_forked = match self.fork(config.clone(), has_directory).await? {
             Ok(branch) => return Ok(branch),
             Err(reason) => format!("it was saved and loaded, not forked: {reason}"),
@@ -72,16 +71,15 @@ impl Session {
 
     /// A fork of this session that waits, with a copy of its directory in this empty one. None: it cannot be forked.
     pub(crate) async fn fork_for_later(&mut self, copy: Option<&Path>) -> Result<Option<Self>, SessionError> {
-        let mut config = SessionConfig {
-            control_dir: None,
-            clock: CallClock::default(),
-            output: None,
-            ..self.config.clone()
-        };
-        if let Some(copy) = copy {
-            config.fs_root = copy.to_owned();
-        }
+        let config = SessionConfig { output: None, ..self.config_of_branch(copy) };
         Ok(self.fork(config, copy.is_some()).await?.ok().map(|branch| branch.session))
+    }
+
+    /// The settings of a branch, in the same directory or in a copy.
+    fn config_of_branch(&self, copy: Option<&Path>) -> SessionConfig {
+        let config = self.config.clone();
+        let fs_root = copy.map_or(config.fs_root, Path::to_owned);
+        SessionConfig { control_dir: None, clock: CallClock::default(), fs_root, ..config }
     }
 
     /// Begins another session as a fork of this one. Inner `Err`: the reason why it cannot be, in words.
@@ -90,9 +88,7 @@ impl Session {
         config: SessionConfig,
         directory: bool,
     ) -> Result<Result<Branch, String>, SessionError> {
-        let random =
-            fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(io_error("name the branch"))?;
-        let name = format!("rlm-branch-{}", random.trim());
+        let name = format!("rlm-branch-{}", ids::unique().map_err(io_error("name the branch"))?);
         self.ask(serde_json::json!({"op": "branch", "name": name, "directory": directory}));
         let response = self.response_within(self.state_limit()).await?;
         if response.state != State::Kept {

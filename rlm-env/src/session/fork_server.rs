@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, poll};
-use rlm_core::{env, sys};
+use rlm_core::{env, ids, sys};
 
 /// Longest wait for the fork server to end after its last session. It ends by itself later.
 const END_LIMIT: Duration = Duration::from_secs(1);
@@ -68,9 +68,7 @@ impl ForkServer {
         variables: &[(OsString, OsString)],
         preload: &[impl AsRef<str>],
     ) -> Result<Self, ForkServerError> {
-        let random =
-            std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(ForkServerError::Spawn)?;
-        let name = format!("rlm-{}", random.trim());
+        let name = format!("rlm-{}", ids::unique().map_err(ForkServerError::Spawn)?);
         let preload: Vec<&str> = preload.iter().map(AsRef::as_ref).collect();
         let mut child = Command::new(worker)
             // It writes `ready` to its standard output.

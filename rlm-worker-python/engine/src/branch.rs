@@ -38,7 +38,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 /// Leaves a branch of the session, which takes one worker.
 ///
 /// # Errors
-/// The reason why there is none.
+/// The reason why the session cannot branch now.
 pub(crate) fn leave(
     session: &mut (dyn Served + 'static),
     wanted: &Branch,
@@ -104,7 +104,7 @@ fn serve(
     let files = disconnect(&own)?;
     let cwd = File::options().read(true).custom_flags(libc::O_PATH).open("/proc/self/cwd")?;
     let inherited: Vec<RawFd> =
-        open_descriptors().into_iter().filter(|fd| *fd > 2 && !own.contains(fd)).collect();
+        open_descriptors()?.into_iter().filter(|fd| *fd > 2 && !own.contains(fd)).collect();
     silence()?;
     let (mask, dispositions) = (leaving.mask, Dispositions::take());
     signals::restore(&mask);

@@ -1,7 +1,7 @@
 //! The descriptors of a copy of this process: files are opened anew, and connections are closed.
 
 use std::collections::BTreeSet;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -19,8 +19,9 @@ pub(crate) struct ClosedFile {
     /// Device and inode.
     file: (u64, u64),
     is_directory: bool,
-    /// Flags of the file, and of the descriptor.
-    flags: (i32, i32),
+    flags: i32,
+    /// 0, or the flag of a descriptor that is closed when a program is executed.
+    close_on_exec: i32,
     offset: libc::off_t,
 }
 
@@ -35,15 +36,17 @@ impl ClosedFile {
             let mut found = std::mem::zeroed::<libc::stat>();
             libc::stat(path.as_ptr(), &raw mut found) == 0 && (found.st_dev, found.st_ino) == file
         };
-        // SAFETY: plain integers.
-        let (flags, offset) = unsafe {
-            (
-                (libc::fcntl(fd, libc::F_GETFL), libc::fcntl(fd, libc::F_GETFD)),
-                libc::lseek(fd, 0, libc::SEEK_CUR),
-            )
-        };
         let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
-        is_there.then_some(Self { fd, path, file, is_directory, flags, offset })
+        is_there.then(|| Self { path, file, is_directory, ..Self::open(fd) })
+    }
+
+    /// The open file behind a descriptor, by the path that always leads to it.
+    fn open(fd: RawFd) -> Self {
+        let path = CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+        // SAFETY: plain integers.
+        let (flags, offset) = unsafe { (libc::fcntl(fd, libc::F_GETFL), libc::lseek(fd, 0, libc::SEEK_CUR)) };
+        let close_on_exec = close_on_exec(fd);
+        Self { fd, path, file: (0, 0), is_directory: false, flags, close_on_exec, offset }
     }
 
     /// Opens the file again, or its copy, if there is one of a directory: of this one, in that one. If another one is at its path now, the
@@ -55,38 +58,34 @@ impl ClosedFile {
             (copy.is_dir() == self.is_directory)
                 .then(|| CString::new(copy.into_os_string().into_vec()).ok())?
         });
-        let close_on_exec = if self.flags.1 & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
+        let is_it = |found: &libc::stat| (found.st_dev, found.st_ino) == self.file;
+        let path = copy.as_ref().unwrap_or(&self.path);
+        self.open_at(path, |found| copy.is_some() || is_it(found));
+    }
+
+    /// Opens a path at the number and the place of this file, if it is what is wanted.
+    fn open_at(&self, path: &CStr, is_wanted: impl FnOnce(&libc::stat) -> bool) {
         // SAFETY: the path is a live string, the struct plain numbers, and the descriptor that is closed was made here.
         unsafe {
-            let path = copy.as_ref().unwrap_or(&self.path).as_ptr();
-            let new = libc::open(path, self.flags.0 | libc::O_CLOEXEC | libc::O_NOCTTY);
+            let new = libc::open(path.as_ptr(), self.flags | libc::O_CLOEXEC | libc::O_NOCTTY);
             if new < 0 {
                 return;
             }
             let mut found = std::mem::zeroed::<libc::stat>();
-            let mut is_it =
-                || libc::fstat(new, &raw mut found) == 0 && (found.st_dev, found.st_ino) == self.file;
-            if copy.is_some() || is_it() {
+            if libc::fstat(new, &raw mut found) == 0 && is_wanted(&found) {
                 libc::lseek(new, self.offset, libc::SEEK_SET);
-                libc::dup3(new, self.fd, close_on_exec);
+                libc::dup3(new, self.fd, self.close_on_exec);
             }
             libc::close(new);
         }
     }
 }
 
-/// Gives a file to which no path leads, such as a deleted one, a place of its own in this process.
-fn separate(fd: RawFd, flags: i32) {
-    let path = CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
-    // SAFETY: the path is a live string, and the descriptor that is closed was made here.
-    unsafe {
-        let new = libc::open(path.as_ptr(), libc::fcntl(fd, libc::F_GETFL) | libc::O_CLOEXEC);
-        if new >= 0 {
-            libc::lseek(new, libc::lseek(fd, 0, libc::SEEK_CUR), libc::SEEK_SET);
-            libc::dup3(new, fd, flags);
-            libc::close(new);
-        }
-    }
+/// 0, or the flag by which a copy of the descriptor is closed too when a program is executed.
+fn close_on_exec(fd: RawFd) -> i32 {
+    // SAFETY: plain integers.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    if flags & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC }
 }
 
 /// Replaces what leads to other processes, and files, by a connection whose other side has closed it. Otherwise the copy would keep
@@ -94,29 +93,23 @@ fn separate(fd: RawFd, flags: i32) {
 pub(crate) fn disconnect(kept: &[RawFd]) -> io::Result<Vec<ClosedFile>> {
     let (closed, other_side) = std::os::unix::net::UnixStream::pair()?;
     drop(other_side);
-    let descriptors: Vec<RawFd> = fs::read_dir("/proc/self/fd")?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
     let mut files = Vec::new();
-    for fd in descriptors {
+    let is_replaced = |fd: &RawFd| *fd > 2 && *fd != closed.as_raw_fd() && !kept.contains(fd);
+    for fd in open_descriptors()?.into_iter().filter(is_replaced) {
         // SAFETY: the struct is plain numbers, and the pointer is to a live struct.
         let mut stat = unsafe { std::mem::zeroed::<libc::stat>() };
         // SAFETY: as above.
-        let is_open = unsafe { libc::fstat(fd, &raw mut stat) } == 0;
-        if fd <= 2 || fd == closed.as_raw_fd() || kept.contains(&fd) || !is_open {
-            continue;
-        }
+        Errno::result(unsafe { libc::fstat(fd, &raw mut stat) })?;
         let kind = stat.st_mode & libc::S_IFMT;
         let is_file = [libc::S_IFREG, libc::S_IFDIR].contains(&kind);
         let file = is_file.then(|| ClosedFile::of(fd, &stat)).flatten();
-        // SAFETY: plain integers.
-        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
-        let flags = if flags & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
         if file.is_some() || is_connection(fd, &stat) {
             // SAFETY: plain integers. What the session had there goes on in the process that was copied.
-            Errno::result(unsafe { libc::dup3(closed.as_raw_fd(), fd, flags) })?;
+            Errno::result(unsafe { libc::dup3(closed.as_raw_fd(), fd, close_on_exec(fd)) })?;
         } else if kind == libc::S_IFREG {
-            separate(fd, flags);
+            // No path leads to it, such as to a deleted one: it gets a place of its own in this process.
+            let file = ClosedFile::open(fd);
+            file.open_at(&file.path, |_| true);
         }
         files.extend(file);
     }
@@ -147,7 +140,7 @@ pub(crate) fn holds_lock() -> bool {
 /// An open database of SQLite on disk. Its locks, and what the library has read, are those of one process.
 pub(crate) fn open_database() -> Option<PathBuf> {
     const BEGINNING: &[u8; 16] = b"SQLite format 3\0";
-    open_descriptors().into_iter().filter(|fd| *fd > 2).find_map(|fd| {
+    open_descriptors().ok()?.into_iter().filter(|fd| *fd > 2).find_map(|fd| {
         let mut bytes = [0; 16];
         // SAFETY: the pointer is to a live buffer of this size. Something else than a file cannot be read at a place.
         let count = unsafe { libc::pread(fd, bytes.as_mut_ptr().cast(), bytes.len(), 0) };
@@ -156,11 +149,11 @@ pub(crate) fn open_database() -> Option<PathBuf> {
 }
 
 /// The descriptors of this process, without that of the directory in which they are listed.
-pub(crate) fn open_descriptors() -> BTreeSet<RawFd> {
-    let listed = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+pub(crate) fn open_descriptors() -> io::Result<BTreeSet<RawFd>> {
+    let listed = fs::read_dir("/proc/self/fd")?.flatten();
     let listed: Vec<_> = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     // SAFETY: plain integers.
-    listed.into_iter().filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0).collect()
+    Ok(listed.into_iter().filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0).collect())
 }
 
 /// Leads the standard outputs nowhere: nobody reads what hooks of a fork print.

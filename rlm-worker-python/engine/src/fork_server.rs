@@ -118,6 +118,7 @@ fn prepare(py: Python<'_>, preload: &[String], children: &[Pid]) -> Result<(), S
     call("disable")?;
     let mask = umask(Mode::empty());
     umask(mask);
+    let open_descriptors = || open_descriptors().unwrap_or_default();
     let descriptors = open_descriptors();
     for name in preload {
         py.import(name.as_str()).map_err(|error| format!("cannot import {name}: {}", in_words(error)))?;

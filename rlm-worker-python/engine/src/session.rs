@@ -264,7 +264,7 @@ impl Session {
         Ok(set_up_report())
     }
 
-    /// Leaves a branch, or a report with the reason why there is none.
+    /// Leaves a branch. If the session cannot branch now, the report says why.
     fn branch(&mut self, py: Python<'_>, payload: &[u8]) -> PyResult<Report> {
         let wanted: Branch = serde_json::from_slice(payload).map_err(fault)?;
         let refused = match self.obstacle(py) {

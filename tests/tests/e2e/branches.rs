@@ -6,15 +6,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::protocol::{Outcome, State};
 use rlm_core::worker::descendants::stat_fields;
-use rlm_env::ForkServer;
 use rlm_tests::endpoint::ExistingEndpoint;
 use rlm_tests::{
-    AT_ONCE, Setup, Worker, children, default_python, is_over, open_descriptors, program, pythons, scaled,
-    shell_status, wait_until,
+    AT_ONCE, Setup, Worker, default_python, is_over, open_descriptors, pythons, scaled, shell_status,
+    wait_until,
 };
 use serde_json::json;
 
 use crate::confine::can_have;
+use crate::fork_server::{Forks, PROGRAMS};
+use crate::languages::Language;
 
 fn branch(worker: &mut Worker) -> Worker {
     worker.branch(Setup::python())
@@ -129,9 +130,6 @@ fn connections_are_closed_and_files_are_opened_anew() {
 
 #[test]
 fn nothing_is_left_and_nobody_else_is_harmed_whoever_ends_or_is_killed() {
-    const PROGRAMS: &str = "import subprocess\n\
-        for command in ('sleep 1000', 'trap \"\" HUP TERM; sleep 1000 & wait', '(setsid sleep 1000 &)'):\n\
-        \x20   subprocess.Popen(['sh', '-c', command])";
     let works = |worker: &mut Worker| assert_eq!(worker.value("x"), "1");
     let origin = || {
         let mut worker = Worker::python();
@@ -305,7 +303,7 @@ fn a_request_or_a_worker_without_a_branch_is_an_error() {
     assert_eq!(again(&name), format!("the name {name} is in use"));
     // A branch that no worker has taken is its origin's.
     worker.end();
-    let refused = |env: &[(&str, &str)]| crate::languages::Language::Python.refuses_to_start(env);
+    let refused = |env: &[(&str, &str)]| Language::Python.refuses_to_start(env);
     let log = refused(&[("RLM_BRANCH_NAME", &name)]);
     assert!(
         log.contains("the session cannot begin as a branch: it does not run; a branch takes one worker"),
@@ -313,7 +311,7 @@ fn a_request_or_a_worker_without_a_branch_is_an_error() {
     );
     let log = refused(&[("RLM_BRANCH_NAME", &name), ("RLM_CONFINE", "try")]);
     assert!(log.contains("cannot begin as a branch: the session is confined"), "{log}");
-    let log = crate::languages::Language::Bash.refuses_to_start(&[("RLM_BRANCH_NAME", &name)]);
+    let log = Language::Bash.refuses_to_start(&[("RLM_BRANCH_NAME", &name)]);
     assert!(log.contains("cannot begin as a branch: the worker cannot be forked"), "{log}");
 }
 
@@ -335,7 +333,7 @@ fn a_branch_with_a_copy_of_the_directory_has_the_files_of_the_copy() {
     // A directory that is not empty stays as it is.
     let (name, response) = worker.leave_branch(json!({"directory": true}));
     assert_eq!(response.outcome, Outcome::Ok);
-    let log = crate::languages::Language::Python.refuses_to_start(&[("RLM_BRANCH_NAME", &name)]);
+    let log = Language::Python.refuses_to_start(&[("RLM_BRANCH_NAME", &name)]);
     assert!(log.contains("is not empty"), "{log}");
     forked.end();
     worker.end();
@@ -350,7 +348,7 @@ fn a_branch_has_the_guard_rails_of_its_origin() {
     forked.end();
     let (name, _) = worker.leave_branch(json!({}));
     let other = [("RLM_BRANCH_NAME", &*name), ("RLM_DISALLOWED_MODULES", "csv")];
-    let log = crate::languages::Language::Python.refuses_to_start(&other);
+    let log = Language::Python.refuses_to_start(&other);
     assert!(log.contains("a branch has the guard rails of its origin: RLM_DISALLOWED_MODULES"), "{log}");
     worker.end();
 }
@@ -372,23 +370,16 @@ fn root_tools_of_a_branch_are_those_of_its_own_host() {
 
 #[test]
 fn a_session_of_a_fork_server_branches_too() {
-    let path = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("LANG", "C.UTF-8")];
-    let python = default_python();
-    let variables = path.into_iter().chain([("RLM_PYTHON", python.to_str().unwrap())]);
-    let variables: Vec<_> = variables.map(|(name, value)| (name.into(), value.into())).collect();
-    let server = ForkServer::start(&program("rlm-worker-python"), &variables, &["json.tool"]).unwrap();
-    let (name, value) = server.variable();
-    let mut worker = Setup::python().env(name.to_str().unwrap(), value.to_str().unwrap()).start();
-    let of_server = Pid::from_raw(server.pid().cast_signed());
-    assert_eq!(children(of_server), [worker.server()]);
+    let forks = Forks::of(&default_python(), &["json.tool"]);
+    let mut worker = forks.start();
     worker.value("x = 1; import sys");
     let mut forked = branch(&mut worker);
     worker.value("import subprocess; program = subprocess.Popen(['sh', '-c', '(setsid sleep 1000 &)'])");
     kill(worker.server(), Signal::SIGKILL).unwrap();
     worker.wait();
     assert_eq!(forked.value("x, 'json.tool' in sys.modules"), "(1, True)");
-    drop(server);
-    wait_until("the fork server has ended", || is_over(of_server));
+    // It ends after its last session, and a branch is none of them.
+    drop(forks);
     assert_eq!(forked.value("x"), "1");
     forked.end();
     worker.assert_nothing_left();

@@ -16,14 +16,19 @@ use rlm_tests::{
 };
 use serde_json::json;
 
+/// Code that starts programs which end late, by force alone, or as orphans.
+pub(crate) const PROGRAMS: &str = "import subprocess\n\
+    for command in ('sleep 1000', 'trap \"\" HUP TERM; sleep 1000 & wait', '(setsid sleep 1000 &)'):\n\
+    \x20   subprocess.Popen(['sh', '-c', command])";
+
 /// A fork server, which must end at the end of a test, and sessions of the same Python.
-struct Forks {
+pub(crate) struct Forks {
     server: Option<ForkServer>,
     python: PathBuf,
 }
 
 impl Forks {
-    fn of(python: &Path, preload: &[&str]) -> Self {
+    pub(crate) fn of(python: &Path, preload: &[&str]) -> Self {
         let server = start(python, &[], preload).unwrap();
         Self { server: Some(server), python: python.to_owned() }
     }
@@ -42,7 +47,7 @@ impl Forks {
     }
 
     /// A session that comes from the fork server.
-    fn start(&self) -> Worker {
+    pub(crate) fn start(&self) -> Worker {
         let worker = self.setup().start();
         self.assert_forked(&worker);
         worker
@@ -178,9 +183,6 @@ fn a_session_goes_on_after_the_fork_server_was_killed_and_the_next_starts_withou
 
 #[test]
 fn nothing_is_left_whoever_is_killed_or_stopped() {
-    const PROGRAMS: &str = "import subprocess\n\
-        for command in ('sleep 1000', 'trap \"\" HUP TERM; sleep 1000 & wait', '(setsid sleep 1000 &)'):\n\
-        \x20   subprocess.Popen(['sh', '-c', command])";
     let forks = Forks::new();
     for signal in [Signal::SIGKILL, Signal::SIGTERM] {
         let mut worker = forks.start();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::saved::{history, programs};
+use super::saved::{history, programs, tell};
 use super::{Events, Exit, Interpreter, Server, Supervisor};
 use crate::error::with_causes;
 use crate::protocol::{Limits, Outcome};
@@ -12,12 +12,10 @@ use crate::saved::{self, Contents, Header, Saved};
 use crate::worker::interpreter::CallReport;
 use crate::worker::pipes::memory_file;
 
-/// The `result` of a branch.
+/// The branch, in the `result` of a request for it.
 #[derive(Serialize)]
-struct Told<'a> {
+struct Named<'a> {
     name: &'a str,
-    #[serde(flatten)]
-    contents: &'a Contents,
 }
 
 impl Server<'_> {
@@ -36,6 +34,12 @@ impl Server<'_> {
         if self.resource_limits.limits() != Limits::default() {
             return refused("the session has limits, and a copy would count towards them");
         }
+        let file = memory_file().map_err(Exit::failed)?;
+        let mut report = session.branch((name, &file), meanwhile, events)?;
+        if report.outcome != Outcome::Ok {
+            return Ok(report);
+        }
+        // Nobody reads the file before the response has come. If it cannot be written, the copy ends by itself.
         let description = session.describe();
         let mut contents = Contents::default();
         contents.left_out.extend(description.pid.map(programs).unwrap_or_default());
@@ -48,18 +52,11 @@ impl Server<'_> {
             directory: packed.as_ref().map(|(_, directory)| *directory),
             ..self.header(description)
         };
-        let file = memory_file().map_err(Exit::failed)?;
         let parts: Vec<_> = self.parts(packed.as_ref()).collect();
         if let Err(error) = saved::write_to(&file, Path::new("the state of a branch"), header, &parts) {
             return Ok(CallReport::refused(with_causes(&error)));
         }
-        let mut report = session.branch((name, &file), meanwhile, events)?;
-        if report.outcome == Outcome::Ok {
-            let told = Told { name, contents: &contents };
-            report.result = Some(serde_json::to_string(&told).map_err(Exit::failed)?);
-            let hints = report.hint.take().into_iter().chain(contents.notice());
-            report.hint = hints.reduce(|hint, notice| format!("{hint}; {notice}"));
-        }
+        tell(&mut report, Named { name }, &contents)?;
         Ok(report)
     }
 

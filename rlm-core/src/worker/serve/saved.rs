@@ -19,11 +19,18 @@ use crate::worker::descendants;
 use crate::worker::interpreter::CallReport;
 use crate::worker::pipes::memory_file;
 
-/// The `result` of a save or a load.
+/// The saved session, in the `result` of a save or a load.
 #[derive(Serialize)]
-struct Told<'a> {
+struct SavedFile<'a> {
     file: &'a Path,
     bytes: u64,
+}
+
+/// The `result` of a request that passes on the state.
+#[derive(Serialize)]
+struct Told<'a, T> {
+    #[serde(flatten)]
+    to: T,
     #[serde(flatten)]
     contents: &'a Contents,
 }
@@ -55,7 +62,7 @@ impl Server<'_> {
         let contents = header.contents.clone();
         let parts = [(STATE, session.state_file(), 0..bytes)].into_iter().chain(self.parts(packed.as_ref()));
         match saved::write(&path, header, &parts.collect::<Vec<_>>()) {
-            Ok(bytes) => tell(&mut report, file, bytes, &contents)?,
+            Ok(bytes) => tell(&mut report, SavedFile { file, bytes }, &contents)?,
             Err(error) => {
                 report = CallReport { answer: report.answer, ..CallReport::refused(with_causes(&error)) };
             }
@@ -167,7 +174,7 @@ impl Server<'_> {
         let bytes = header.parts.iter().map(|part| part.bytes).sum();
         let mut contents = Contents { counts: header.contents.counts.clone(), ..Contents::default() };
         contents.left_out = report.saved.take().unwrap_or_default().1.left_out;
-        tell(&mut report, file, bytes, &contents)?;
+        tell(&mut report, SavedFile { file, bytes }, &contents)?;
         if let Err(error) = self.adopt(&saved, &history) {
             notice.push(format!("the history lacks the saved session's calls: {}", with_causes(&error)));
         }
@@ -233,8 +240,9 @@ fn file_without_name(dir: &Path) -> io::Result<File> {
     options.open(dir).or_else(|_unsupported| memory_file())
 }
 
-fn tell(report: &mut CallReport, file: &Path, bytes: u64, contents: &Contents) -> Result<(), Exit> {
-    let told = Told { file, bytes, contents };
+/// Adds to a report where the state went, and what it has and has not.
+pub(super) fn tell(report: &mut CallReport, to: impl Serialize, contents: &Contents) -> Result<(), Exit> {
+    let told = Told { to, contents };
     report.result = Some(serde_json::to_string(&told).map_err(Exit::failed)?);
     let hints = report.hint.take().into_iter().chain(contents.notice());
     report.hint = hints.reduce(|hint, notice| format!("{hint}; {notice}"));
